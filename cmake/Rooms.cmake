@@ -1,0 +1,45 @@
+# megalith_room(NAME SOURCES... USES room... LINKS target... PRIVATE_LINKS target...)
+# One static library a room. USES lists the rooms that it may include (tests/architecture checks the same table).
+add_library(megalith_options INTERFACE)
+target_include_directories(megalith_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(megalith_options INTERFACE
+  -march=x86-64-v3 -ffp-contract=off -fno-math-errno -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+  -Wno-unknown-pragmas -Werror)
+target_link_libraries(megalith_options INTERFACE OpenMP::OpenMP_CXX Threads::Threads)
+if(MEGALITH_SANITIZE)
+  target_compile_options(megalith_options INTERFACE
+    -fsanitize=${MEGALITH_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined -Wno-maybe-uninitialized)
+  target_link_options(megalith_options INTERFACE -fsanitize=${MEGALITH_SANITIZE})
+endif()
+
+function(megalith_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;USES;LINKS;PRIVATE_LINKS" ${ARGN})
+  if(ROOM_SOURCES)
+    add_library(megalith_${name} STATIC ${ROOM_SOURCES})
+    set(scope PUBLIC)
+    target_link_libraries(megalith_${name} PRIVATE ${ROOM_PRIVATE_LINKS})
+  else()
+    add_library(megalith_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_link_libraries(megalith_${name} ${scope} megalith_options ${ROOM_LINKS})
+  foreach(used ${ROOM_USES})
+    target_link_libraries(megalith_${name} ${scope} megalith_${used})
+  endforeach()
+endfunction()
+
+# megalith_test(NAME SOURCES... USES room... LINKS target...): one GoogleTest program a room.
+function(megalith_test name)
+  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;USES;LINKS" ${ARGN})
+  add_executable(${name} ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE GTest::gtest_main GTest::gmock ${TEST_LINKS})
+  foreach(used ${TEST_USES})
+    target_link_libraries(${name} PRIVATE megalith_${used})
+  endforeach()
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 300)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT}
+    ENVIRONMENT "MEGALITH_TEST_DATA=${CMAKE_SOURCE_DIR}/tests")
+endfunction()

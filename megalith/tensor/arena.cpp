@@ -1,0 +1,76 @@
+#include "megalith/tensor/arena.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "megalith/base/cpu.h"
+#include "megalith/base/error.h"
+
+namespace megalith {
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
+
+size_t round_up(size_t bytes, size_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+Arena::Arena(std::string name, size_t capacity) : name_(std::move(name)) {
+  capacity_ = round_up(capacity == 0 ? total_memory_bytes() : capacity, kHugePage);
+  reserved_ = capacity_ + kHugePage;
+  void* mapped =
+      ::mmap(nullptr, reserved_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  check(mapped != MAP_FAILED, "cannot reserve {} bytes of address space for {}: {}", reserved_, name_,
+        std::strerror(errno));
+  base_ = static_cast<std::byte*>(mapped);
+  const size_t start = round_up(reinterpret_cast<size_t>(base_), kHugePage) - reinterpret_cast<size_t>(base_);
+  ::madvise(base_ + start, capacity_, MADV_HUGEPAGE);  // Without huge pages it is slower, not wrong.
+  used_ = high_water_ = 0;
+  // Positions count from the first huge page, so that the first tensor is 2 MiB-aligned.
+  if (start > 0) {
+    ::munmap(base_, start);
+    base_ += start;
+    reserved_ -= start;
+  }
+}
+
+Arena::~Arena() {
+  if (base_ != nullptr) ::munmap(base_, reserved_);
+}
+
+void* Arena::allocate(size_t bytes) {
+  const size_t rounded = round_up(bytes, kAlignment);
+  check(rounded >= bytes && rounded <= capacity_ - used_,
+        "out of memory for {}: {} bytes asked with {} of {} in use; use a smaller micro_batch or "
+        "sequence_length, or "
+        "recompute = \"full\"",
+        name_, bytes, used_, capacity_);
+  void* pointer = base_ + used_;
+  used_ += rounded;
+  if (used_ > high_water_) high_water_ = used_;
+  return pointer;
+}
+
+TensorView Arena::allocate(DType dtype, const Shape& shape) {
+  return {allocate(static_cast<size_t>(shape.elements()) * size_of(dtype)), dtype, shape};
+}
+
+TensorView Arena::allocate_zero(DType dtype, const Shape& shape) {
+  const TensorView view = allocate(dtype, shape);
+  std::memset(view.raw(), 0, view.bytes());
+  return view;
+}
+
+void Arena::rewind(size_t mark) {
+  check(mark <= used_, "{}: rewind to {} beyond {} in use", name_, mark, used_);
+  used_ = mark;
+}
+
+}  // namespace megalith
