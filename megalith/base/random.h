@@ -69,12 +69,17 @@ class RandomStream {
     const size_t at = (position % 2) * 2;
     return (uint64_t{words[at]} << 32) | words[at + 1];
   }
-  /// Standard normal by Box and Muller; position p uses one of the two values of its pair.
-  float normal(uint64_t position) const {
-    const auto words = block(position / 2);
-    const double radius = std::sqrt(-2.0 * std::log((words[0] + 0.5) * 0x1.0p-32));
-    const double angle = 6.283185307179586 * ((words[1] + 0.5) * 0x1.0p-32);
-    return static_cast<float>(radius * (position % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+  /// Four standard normals (Box and Muller) at block `block`.
+  std::array<float, 4> normals(uint64_t block_index) const {
+    const auto words = block(block_index);
+    std::array<float, 4> values{};
+    for (size_t pair = 0; pair < 4; pair += 2) {
+      const float radius = std::sqrt(-2.0f * std::log((static_cast<float>(words[pair] >> 8) + 0.5f) * 0x1.0p-24f));
+      const float angle = 6.2831853f * unit_float(words[pair + 1]);
+      values[pair] = radius * std::cos(angle);
+      values[pair + 1] = radius * std::sin(angle);
+    }
+    return values;
   }
   uint64_t key() const { return key_; }
   uint64_t stream() const { return stream_; }

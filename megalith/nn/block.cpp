@@ -1,0 +1,91 @@
+#include "megalith/nn/block.h"
+
+namespace megalith {
+
+namespace {
+
+ResidualBranchOptions branch_options(ResidualBranchOptions options, uint32_t which) {
+  options.which = which;
+  return options;
+}
+
+}  // namespace
+
+Block::Block(const std::string& name, const BlockOptions& options)
+    : hidden_(options.attention.hidden),
+      attention_(name + ".attention_norm", name + ".attention", hidden_, branch_options(options.branch, 0),
+                 options.attention),
+      feed_forward_(name + ".feed_forward_norm", name + ".feed_forward", hidden_,
+                    branch_options(options.branch, 1), options.feed_forward) {}
+
+void Block::forward(const Pass& pass, TensorView x, TensorView y) const {
+  Saved& saved = pass.saved;
+  const size_t before = saved.size();
+  const TensorView middle = saved.push(x.dtype(), x.shape());
+  const size_t with_middle = saved.size();
+  attention_.forward(pass, x, middle);
+  if (pass.recompute != Recompute::none) saved.truncate(with_middle);
+  feed_forward_.forward(pass, middle, y);
+  if (pass.recompute == Recompute::full) {
+    saved.truncate(before);
+  } else {
+    saved.keep(middle);
+  }
+}
+
+void Block::backward(const Pass& pass, TensorView x, TensorView d) {
+  Saved& saved = pass.saved;
+  if (pass.recompute == Recompute::full) {
+    const TensorView middle = saved.push(x.dtype(), x.shape());
+    attention_.forward(pass, x, middle);
+    feed_forward_.forward(pass, middle, TensorView());
+    saved.keep(middle);
+  }
+  const TensorView middle = saved.pop();
+  feed_forward_.backward(pass, middle, d);
+  if (pass.recompute == Recompute::attention) attention_.forward(pass, x, TensorView());
+  attention_.backward(pass, x, d);
+  saved.pop();  // the tensor in the middle
+  saved.release();
+}
+
+void Block::forward_cached(const ExecContext& exec, TensorView positions, int64_t past, LayerCache& cache,
+                           TensorView x) const {
+  attention_.apply(exec, x, [&](const AttentionLayer& layer, TensorView input, TensorView output) {
+    layer.forward_cached(exec, input, positions, past, cache, output);
+  });
+  feed_forward_.apply(exec, x, [&](const FeedForward& layer, TensorView input, TensorView output) {
+    layer.forward_only(exec, input, output);
+  });
+}
+
+void Block::visit(const ParameterVisitor& visitor) {
+  attention_.visit(visitor);
+  feed_forward_.visit(visitor);
+}
+
+size_t Block::saved_bytes(int64_t rows, size_t element, Recompute recompute) const {
+  if (recompute == Recompute::full) return 0;
+  const size_t middle = static_cast<size_t>(rows * hidden_) * element;
+  const size_t feed_forward = feed_forward_.saved_bytes(rows, hidden_, element);
+  const size_t attention = recompute == Recompute::none ? attention_.saved_bytes(rows, hidden_, element) : 0;
+  return middle + feed_forward + attention;
+}
+
+size_t Block::recomputed_bytes(int64_t rows, size_t element, Recompute recompute) const {
+  // With attention recompute the attention part is alive without the feed-forward part, before it and after
+  // it.
+  const size_t attention = attention_.saved_bytes(rows, hidden_, element);
+  const size_t feed_forward = feed_forward_.saved_bytes(rows, hidden_, element);
+  switch (recompute) {
+    case Recompute::none:
+      return 0;
+    case Recompute::attention:
+      return attention > feed_forward ? attention - feed_forward : 0;
+    case Recompute::full:
+      return saved_bytes(rows, element, Recompute::none);
+  }
+  return 0;
+}
+
+}  // namespace megalith

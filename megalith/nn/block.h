@@ -1,0 +1,43 @@
+// A transformer block: an attention branch, then a feed-forward branch.
+#pragma once
+
+#include <string>
+
+#include "megalith/nn/attention_layer.h"
+#include "megalith/nn/feed_forward.h"
+#include "megalith/nn/residual_branch.h"
+
+namespace megalith {
+
+struct BlockOptions {
+  AttentionLayerOptions attention;
+  FeedForwardOptions feed_forward;
+  /// Norm and dropout of both branches.
+  ResidualBranchOptions branch;
+};
+
+class Block {
+ public:
+  Block(const std::string& name, const BlockOptions& options);
+
+  /// x, y [N,C]; x must stay as it is until the backward pass.
+  void forward(const Pass& pass, TensorView x, TensorView y) const;
+  /// `d` holds the gradient with respect to y and receives the one with respect to x.
+  void backward(const Pass& pass, TensorView x, TensorView d);
+  /// T new tokens of one sequence at positions past ..; x [T,C] is replaced by the output.
+  void forward_cached(const ExecContext& exec, TensorView positions, int64_t past, LayerCache& cache,
+                      TensorView x) const;
+  void visit(const ParameterVisitor& visitor);
+
+  /// Bytes that forward leaves saved, besides its input and output.
+  size_t saved_bytes(int64_t rows, size_t element, Recompute recompute) const;
+  /// Bytes that forward or backward saves for a moment beyond saved_bytes().
+  size_t recomputed_bytes(int64_t rows, size_t element, Recompute recompute) const;
+
+ private:
+  int64_t hidden_;
+  ResidualBranch<AttentionLayer> attention_;
+  ResidualBranch<FeedForward> feed_forward_;
+};
+
+}  // namespace megalith

@@ -1,0 +1,48 @@
+#include "megalith/nn/feed_forward.h"
+
+namespace megalith {
+
+FeedForward::FeedForward(const std::string& name, const FeedForwardOptions& options)
+    : options_(options),
+      up_(name + ".up", options.hidden, is_gated(options.activation) ? 2 * options.inner : options.inner,
+          options.bias, options.standard_deviation),
+      down_(name + ".down", options.inner, options.hidden, options.bias, options.output_standard_deviation) {}
+
+void FeedForward::forward(const Pass& pass, TensorView x, TensorView y) const {
+  const TensorView inner = pass.saved.push(x.dtype(), {x.rows(), up_.outputs()});
+  up_.forward(pass.exec, x, inner);
+  const TensorView activated = pass.saved.push(x.dtype(), {x.rows(), options_.inner});
+  activation_forward(pass.exec, options_.activation, inner, activated);
+  if (!y.empty()) down_.forward(pass.exec, activated, y);
+}
+
+void FeedForward::backward(const Pass& pass, TensorView dy, TensorView x, TensorView dx) {
+  const TensorView activated = pass.saved.pop();
+  const TensorView inner = pass.saved.pop();
+  ArenaScope scope(pass.exec.workspace);
+  const TensorView d_activated = pass.exec.workspace.allocate(dy.dtype(), activated.shape());
+  down_.backward(pass.exec, dy, activated, d_activated);
+  // The gradient takes the place of the input, which nothing reads again.
+  activation_backward(pass.exec, options_.activation, inner, d_activated, inner);
+  up_.backward(pass.exec, inner, x, dx);
+}
+
+void FeedForward::forward_only(const ExecContext& context, TensorView x, TensorView y) const {
+  ArenaScope scope(context.workspace);
+  const TensorView inner = context.workspace.allocate(x.dtype(), {x.rows(), up_.outputs()});
+  up_.forward(context, x, inner);
+  const TensorView activated = context.workspace.allocate(x.dtype(), {x.rows(), options_.inner});
+  activation_forward(context, options_.activation, inner, activated);
+  down_.forward(context, activated, y);
+}
+
+void FeedForward::visit(const ParameterVisitor& visitor) {
+  up_.visit(visitor);
+  down_.visit(visitor);
+}
+
+size_t FeedForward::saved_bytes(int64_t rows, size_t element) const {
+  return static_cast<size_t>(rows) * static_cast<size_t>(up_.outputs() + options_.inner) * element;
+}
+
+}  // namespace megalith

@@ -1,0 +1,92 @@
+#include "megalith/nn/parameter.h"
+
+#include <utility>
+
+#include "megalith/base/random.h"
+#include "megalith/ops/elementwise.h"
+
+namespace megalith {
+
+namespace {
+
+constexpr int64_t kSlotAlignment = 16;  // elements: 64 bytes of fp32
+
+// FNV-1a: a stable hash of the name, the same on every machine.
+uint64_t hash_name(const std::string& name) {
+  uint64_t hash = 0xCBF29CE484222325ull;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
+  return hash;
+}
+
+}  // namespace
+
+void Parameter::start_gradient_zeroed(const ExecContext& context) {
+  if (!start_gradient()) fill_zero(context, gradient);
+}
+
+Parameter make_parameter(std::string name, const Shape& shape, Initialization initialization, bool decay) {
+  Parameter parameter;
+  parameter.name = std::move(name);
+  parameter.shape = shape;
+  parameter.allocated_rows = shape.rank() > 0 ? shape[0] : 1;
+  parameter.initialization = initialization;
+  parameter.decay = decay;
+  return parameter;
+}
+
+ParameterBuffers::ParameterBuffers(const std::function<void(const ParameterVisitor&)>& walk, DType dtype,
+                                   Arena& values, Arena* gradients) {
+  walk([&](Parameter& parameter) {
+    const int64_t elements = parameter.allocated_shape().elements();
+    slots_.push_back({&parameter, elements_, elements});
+    elements_ += (elements + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  });
+  values_ = values.allocate_zero(dtype, {elements_});
+  if (gradients != nullptr) gradients_ = gradients->allocate_zero(DType::f32, {elements_});
+  for (const ParameterSlot& slot : slots_) {
+    const Shape shape = slot.parameter->allocated_shape();
+    slot.parameter->value = values_.slice(slot.offset, slot.offset + slot.elements).reshape(shape);
+    if (gradients != nullptr) {
+      slot.parameter->gradient = gradients_.slice(slot.offset, slot.offset + slot.elements).reshape(shape);
+    }
+  }
+}
+
+void ParameterBuffers::forget_gradients() {
+  for (const ParameterSlot& slot : slots_) slot.parameter->gradient_started = false;
+}
+
+void ParameterBuffers::finish_gradients(const ExecContext& context) {
+  for (const ParameterSlot& slot : slots_) {
+    if (!slot.parameter->gradient_started) slot.parameter->start_gradient_zeroed(context);
+  }
+}
+
+void initialize_parameters(const ExecContext& context, const std::vector<ParameterSlot>& slots, uint64_t seed,
+                           TensorView weights) {
+  fill_zero(context, weights);
+  for (const ParameterSlot& slot : slots) {
+    const Parameter& parameter = *slot.parameter;
+    float* out = weights.data<float>() + slot.offset;
+    const int64_t elements = parameter.shape.elements();  // Padding rows stay zero.
+    const RandomStream stream(seed, RandomUse::initialization, hash_name(parameter.name));
+    switch (parameter.initialization.kind) {
+      case Initialization::Kind::zeros:
+        break;
+      case Initialization::Kind::ones:
+        for (int64_t i = 0; i < elements; ++i) out[i] = 1.0f;
+        break;
+      case Initialization::Kind::normal:
+#pragma omp parallel for num_threads(context.threads) schedule(static)
+        for (int64_t block = 0; block < (elements + 3) / 4; ++block) {
+          const auto normals = stream.normals(static_cast<uint64_t>(block));
+          for (int64_t i = block * 4; i < std::min(block * 4 + 4, elements); ++i) {
+            out[i] = normals[static_cast<size_t>(i % 4)] * parameter.initialization.standard_deviation;
+          }
+        }
+        break;
+    }
+  }
+}
+
+}  // namespace megalith

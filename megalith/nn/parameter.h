@@ -1,0 +1,96 @@
+// Parameters, and the flat buffers that hold their values and gradients.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "megalith/tensor/exec.h"
+
+namespace megalith {
+
+/// How a parameter starts.
+struct Initialization {
+  enum class Kind { zeros, ones, normal } kind = Kind::zeros;
+  float standard_deviation = 0;
+};
+
+/// One learned tensor. Layers own their parameters; everything else meets them through the walk of the model,
+/// in one order.
+struct Parameter {
+  std::string name;
+  /// The shape that the model means; checkpoints and exports hold exactly this.
+  Shape shape;
+  /// Rows allocated; beyond shape[0] only for vocabulary tables, whose padding stays zero and is never
+  /// stored.
+  int64_t allocated_rows = 0;
+  Initialization initialization;
+  /// Weight decay applies (matrices, not norms and biases).
+  bool decay = false;
+
+  TensorView value;     // [allocated_rows, ...] in the compute type
+  TensorView gradient;  // F32, the same shape; empty for inference
+  /// Whether `gradient` holds a sum of this step; before, its bytes mean nothing.
+  bool gradient_started = false;
+
+  /// Says whether a gradient must be added to what is there (true) or assigned (false), and marks it as
+  /// started.
+  bool start_gradient() {
+    const bool accumulate = gradient_started;
+    gradient_started = true;
+    return accumulate;
+  }
+  /// Like start_gradient, for kernels that only add: clears the gradient first when nothing is there.
+  void start_gradient_zeroed(const ExecContext& context);
+
+  Shape allocated_shape() const {
+    Shape allocated = shape;
+    if (allocated.rank() > 0) allocated.set(0, allocated_rows);
+    return allocated;
+  }
+};
+
+Parameter make_parameter(std::string name, const Shape& shape, Initialization initialization, bool decay);
+
+using ParameterVisitor = std::function<void(Parameter&)>;
+
+/// A position in the flat buffers. Offsets are in elements, and every parameter starts on a 64-byte boundary
+/// of fp32.
+struct ParameterSlot {
+  Parameter* parameter;
+  int64_t offset;
+  int64_t elements;
+};
+
+/// Values and gradients of all parameters of a walk, each in one flat buffer in the order of the walk: the
+/// unit of optimizer, reduction and checkpoint.
+class ParameterBuffers {
+ public:
+  /// Cuts the buffers from `values` and `gradients` (null for inference) and binds the views of every
+  /// parameter. All values start as zero.
+  ParameterBuffers(const std::function<void(const ParameterVisitor&)>& walk, DType dtype, Arena& values,
+                   Arena* gradients);
+
+  const std::vector<ParameterSlot>& slots() const { return slots_; }
+  int64_t elements() const { return elements_; }
+  TensorView values() const { return values_; }        // [elements], compute type
+  TensorView gradients() const { return gradients_; }  // [elements], F32
+
+  /// To be called before the first backward pass of a step: no gradient is started.
+  void forget_gradients();
+  /// Clears the gradient of every parameter that no backward pass of this step has reached.
+  void finish_gradients(const ExecContext& context);
+
+ private:
+  std::vector<ParameterSlot> slots_;
+  int64_t elements_ = 0;
+  TensorView values_, gradients_;
+};
+
+/// Fills fp32 weights [elements], laid out as the buffers are, from the parameters' initialisation. Element i
+/// of a parameter depends on (seed, parameter name, i) alone.
+void initialize_parameters(const ExecContext& context, const std::vector<ParameterSlot>& slots, uint64_t seed,
+                           TensorView weights);
+
+}  // namespace megalith
