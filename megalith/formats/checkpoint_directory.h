@@ -1,0 +1,95 @@
+// A checkpoint on disk: a directory with safetensors shards, other files, and manifest.json, which names
+// every file and tensor with its checksum. It is written under a name that ends in ".partial", the manifest
+// last, and renamed into place: a directory without that ending is complete.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megalith/formats/safetensors.h"
+
+namespace megalith {
+
+/// A named group of tensors in a shard: all of them lie in one safetensors file.
+struct CheckpointTensor {
+  std::string name;
+  TensorView view;
+};
+
+class CheckpointWriter {
+ public:
+  /// Starts `directory`.partial, replacing a left-over of an earlier attempt.
+  explicit CheckpointWriter(const std::filesystem::path& directory);
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+  /// Removes what was written when commit() was not reached.
+  ~CheckpointWriter();
+
+  /// Writes one safetensors file and records the checksum of every tensor.
+  void write_tensors(const std::string& file, const std::vector<CheckpointTensor>& tensors);
+  void write_file(const std::string& file, std::string_view bytes);
+  /// Writes the manifest with the step and `state`, a JSON object of the writer's own, and renames the
+  /// directory into place. Throws Error on a full disk; the directory that was there before stays as it was.
+  void commit(int64_t step, const std::string& state);
+
+ private:
+  struct Record;
+  std::filesystem::path final_, partial_;
+  std::vector<Record> files_;
+  std::string tensor_records_;
+  bool committed_ = false;
+};
+
+class CheckpointReader {
+ public:
+  /// Reads the manifest and checks names and sizes of all files; contents are checked when read. Faults are
+  /// InputErrors that name the file.
+  explicit CheckpointReader(const std::filesystem::path& directory);
+
+  int64_t step() const { return step_; }
+  /// The writer's own JSON object.
+  const std::string& state() const { return state_; }
+  const std::filesystem::path& directory() const { return directory_; }
+  bool has_file(const std::string& file) const;
+  /// A whole file, checked against its checksum.
+  std::string read_file(const std::string& file) const;
+  std::vector<std::string> tensor_names() const;
+  /// A tensor, checked against its recorded type, shape and checksum. The view lives as long as the reader.
+  TensorView tensor(const std::string& name) const;
+  /// Checks every file and tensor, reading all bytes.
+  void verify() const;
+
+ private:
+  struct FileRecord {
+    uint64_t bytes = 0;
+    std::string checksum;  // empty for shards, whose tensors have their own
+  };
+  struct TensorRecord {
+    std::string file, dtype, checksum;
+    std::vector<int64_t> shape;
+  };
+  const SafetensorsFile& shard(const std::string& file) const;
+
+  std::filesystem::path directory_;
+  int64_t step_ = 0;
+  std::string state_;
+  std::map<std::string, FileRecord> files_;
+  std::map<std::string, TensorRecord> tensors_;
+  mutable std::map<std::string, std::unique_ptr<SafetensorsFile>> shards_;
+};
+
+/// "step-00000100".
+std::string checkpoint_name(int64_t step);
+
+/// Complete checkpoints in `run`/checkpoints, by rising step.
+std::vector<std::pair<int64_t, std::filesystem::path>> list_checkpoints(const std::filesystem::path& run);
+
+/// `path` when it is a checkpoint, the newest complete checkpoint when it is a run directory, else nothing.
+std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& path);
+
+}  // namespace megalith

@@ -1,0 +1,27 @@
+// Checkpoints of a training run: master weights, moments, state, recipe and tokenizer.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "megalith/formats/checkpoint_directory.h"
+#include "megalith/train/optimizer.h"
+#include "megalith/train/training_state.h"
+
+namespace megalith {
+
+/// Writes `run`/checkpoints/step-N and removes those that keep_last and keep_every do not hold. Vocabulary
+/// padding is not written.
+void save_checkpoint(const std::filesystem::path& run, const Recipe& recipe,
+                     const ParameterBuffers& parameters, const Optimizer& optimizer,
+                     const TrainingState& state, const std::string& tokenizer_json);
+
+/// Fills master weights and moments; the caller refreshes the compute copy. Throws InputError that names the
+/// file or tensor when one is missing, damaged or of another shape.
+TrainingState load_checkpoint(const CheckpointReader& reader, ParameterBuffers& parameters,
+                              Optimizer& optimizer);
+
+/// The [model] table as it stands in a checkpoint's model.toml.
+ModelConfig read_model_config(const CheckpointReader& reader);
+
+}  // namespace megalith

@@ -1,0 +1,74 @@
+#include "megalith/train/optimizer.h"
+
+#include <cmath>
+
+#include "megalith/ops/elementwise.h"
+#include "megalith/ops/optimizer.h"
+
+namespace megalith {
+
+namespace {
+
+bool has_first_moment(const OptimizerConfig& config) {
+  return config.type != OptimizerType::sgd || config.momentum > 0;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const OptimizerConfig& config, ParameterBuffers& parameters, Arena& arena)
+    : config_(config), parameters_(parameters) {
+  const Shape shape{parameters.elements()};
+  const bool separate_master = parameters.values().dtype() != DType::f32;
+  master_ = separate_master ? arena.allocate_zero(DType::f32, shape) : parameters.values();
+  if (has_first_moment(config)) first_moment_ = arena.allocate_zero(DType::f32, shape);
+  if (config.type != OptimizerType::sgd) second_moment_ = arena.allocate_zero(DType::f32, shape);
+}
+
+void Optimizer::step(const ExecContext& context, double learning_rate, int64_t update,
+                     double gradient_scale) {
+  AdamWArguments adam;
+  adam.learning_rate = static_cast<float>(learning_rate);
+  adam.beta1 = static_cast<float>(config_.beta1);
+  adam.beta2 = static_cast<float>(config_.beta2);
+  adam.epsilon = static_cast<float>(config_.epsilon);
+  adam.bias_correction1 = static_cast<float>(1.0 - std::pow(config_.beta1, static_cast<double>(update)));
+  adam.bias_correction2 = static_cast<float>(1.0 - std::pow(config_.beta2, static_cast<double>(update)));
+  adam.gradient_scale = static_cast<float>(gradient_scale);
+  SgdArguments sgd;
+  sgd.learning_rate = adam.learning_rate;
+  sgd.momentum = static_cast<float>(config_.momentum);
+  sgd.gradient_scale = adam.gradient_scale;
+  const bool separate_master = parameters_.values().dtype() != DType::f32;
+  for (const ParameterSlot& slot : parameters_.slots()) {
+    const auto part = [&](TensorView flat) {
+      return flat.empty() ? flat : flat.slice(slot.offset, slot.offset + slot.elements);
+    };
+    const float decay = slot.parameter->decay ? static_cast<float>(config_.weight_decay) : 0.0f;
+    const TensorView copy = separate_master ? part(parameters_.values()) : TensorView();
+    adam.weight_decay = sgd.weight_decay = decay;
+    switch (config_.type) {
+      case OptimizerType::adamw:
+        adamw_update(context, adam, part(master_), part(first_moment_), part(second_moment_),
+                     part(parameters_.gradients()), copy);
+        break;
+      case OptimizerType::lamb:
+        lamb_update(context, adam, part(master_), part(first_moment_), part(second_moment_),
+                    part(parameters_.gradients()), copy);
+        break;
+      case OptimizerType::sgd:
+        sgd_update(context, sgd, part(master_), part(first_moment_), part(parameters_.gradients()), copy);
+        break;
+    }
+  }
+}
+
+void Optimizer::refresh_values(const ExecContext& context) {
+  if (parameters_.values().dtype() != DType::f32) convert(context, master_, parameters_.values());
+}
+
+size_t Optimizer::bytes_per_element(const OptimizerConfig& config, DType compute) {
+  return (compute != DType::f32 ? 4u : 0u) + (has_first_moment(config) ? 4u : 0u) +
+         (config.type != OptimizerType::sgd ? 4u : 0u);
+}
+
+}  // namespace megalith

@@ -1,0 +1,35 @@
+// The optimizer: fp32 master weights and moments over the flat parameter buffers.
+#pragma once
+
+#include <cstdint>
+
+#include "megalith/nn/parameter.h"
+#include "megalith/train/recipe.h"
+
+namespace megalith {
+
+class Optimizer {
+ public:
+  /// Cuts master weights (unless the compute type is F32: then they are the values themselves) and moments
+  /// from `arena`.
+  Optimizer(const OptimizerConfig& config, ParameterBuffers& parameters, Arena& arena);
+
+  /// One update. `update` counts from 1 (bias correction); `gradient_scale` multiplies every gradient.
+  void step(const ExecContext& context, double learning_rate, int64_t update, double gradient_scale);
+  /// Writes the compute copy of the master weights anew (after loading or initialising).
+  void refresh_values(const ExecContext& context);
+
+  TensorView master() const { return master_; }              // [elements] F32
+  TensorView first_moment() const { return first_moment_; }  // [elements] F32; empty when the method has none
+  TensorView second_moment() const { return second_moment_; }
+
+  /// Bytes of master weights and moments per parameter element.
+  static size_t bytes_per_element(const OptimizerConfig& config, DType compute);
+
+ private:
+  OptimizerConfig config_;
+  ParameterBuffers& parameters_;
+  TensorView master_, first_moment_, second_moment_;
+};
+
+}  // namespace megalith

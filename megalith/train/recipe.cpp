@@ -1,0 +1,222 @@
+#include "megalith/train/recipe.h"
+
+#include <limits>
+
+#include "megalith/base/error.h"
+
+namespace megalith {
+
+namespace {
+
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+constexpr double kAnyReal = std::numeric_limits<double>::infinity();
+
+void make_absolute(std::string& path, const std::filesystem::path& directory) {
+  if (!path.empty()) path = std::filesystem::absolute(directory / path).lexically_normal().string();
+}
+
+}  // namespace
+
+DType compute_type(Precision precision) {
+  switch (precision) {
+    case Precision::bf16:
+      return DType::bf16;
+    case Precision::fp16:
+      return DType::f16;
+    case Precision::fp32:
+      break;
+  }
+  return DType::f32;
+}
+
+std::string_view name(Unit unit) {
+  switch (unit) {
+    case Unit::samples:
+      return "samples";
+    case Unit::tokens:
+      return "tokens";
+    case Unit::steps:
+      break;
+  }
+  return "steps";
+}
+
+void Recipe::describe(ConfigVisitor& v) {
+  model.describe(v);
+
+  v.table("data", "Token datasets (megalith data tokenize) and how samples are cut from them.");
+  v.text("tokenizer", data.tokenizer,
+         "tokenizer.json; gives the vocabulary and is stored with every checkpoint.");
+  v.weighted_paths("train", data.train, "Datasets without .bin and .idx, mixed by weight.");
+  v.weighted_paths("validation", data.validation,
+                   "Datasets for validation; empty takes a part of `train` by `split`.");
+  v.weighted_paths("test", data.test, "Datasets for testing; empty takes a part of `train` by `split`.");
+  v.text("split", data.split,
+         "Shares of train, validation and test documents; empty uses the train datasets whole.");
+  v.integer("sequence_length", data.sequence_length, 0, kUnlimited, "tokens",
+            "Tokens of a sample; 0 means model.max_positions.");
+  v.boolean("reset_at_documents", data.reset_at_documents,
+            "Positions and attention start anew at every document of a sample.");
+  v.boolean("shuffle", data.shuffle,
+            "Samples come in an order drawn from train.seed, another one each epoch.");
+
+  v.table("train", "Length, batch and arithmetic of the run.");
+  v.integer("steps", train.steps, 0, kUnlimited, "steps",
+            "Length of the run; give one of steps, samples and tokens.");
+  v.integer("samples", train.samples, 0, kUnlimited, "samples", "Length of the run in samples.");
+  v.integer("tokens", train.tokens, 0, kUnlimited, "tokens", "Length of the run in tokens.");
+  v.integer("micro_batch", train.micro_batch, 1, 1 << 20, "samples",
+            "Samples that go through the model at once.");
+  v.integer(
+      "global_batch", train.global_batch, 0, kUnlimited, "samples",
+      "Samples of an optimizer step; 0 means micro_batch. The last micro-batch of a step may be smaller.");
+  v.integer("batch_ramp_start", train.batch_ramp_start, 0, kUnlimited, "samples",
+            "Batch at the start of the run; 0 is no ramp.");
+  v.integer("batch_ramp_increment", train.batch_ramp_increment, 0, kUnlimited, "samples",
+            "Growth of the batch at each stage of the ramp.");
+  v.integer("batch_ramp_samples", train.batch_ramp_samples, 0, kUnlimited, "samples", "Length of the ramp.");
+  v.integer("batch_ramp_tokens", train.batch_ramp_tokens, 0, kUnlimited, "tokens",
+            "Length of the ramp, in tokens instead.");
+  v.choice("precision", train.precision, kPrecisionNames,
+           "Type of activations and of the weights that products use; master weights, gradients and "
+           "optimizer are fp32.");
+  v.integer("seed", train.seed, 0, kUnlimited, "", "Of initial weights, dropout and sample order.");
+  v.choice("recompute", train.recompute, kRecomputeNames,
+           "Activations that the backward pass computes again: none, the attention part of each block, or "
+           "whole blocks.");
+  v.integer("threads", train.threads, 0, 4096, "", "CPU threads; 0 means all.");
+  v.real("loss_scale_start", train.loss_scale_start, 1.0, 4294967296.0, "",
+         "fp16: first loss scale; halved on overflow, which skips the step.");
+  v.integer("loss_scale_interval", train.loss_scale_interval, 1, kUnlimited, "steps",
+            "fp16: clean steps after which the loss scale doubles.");
+  v.real("loss_scale_floor", train.loss_scale_floor, 1e-6, 4294967296.0, "", "fp16: smallest loss scale.");
+  v.integer("loss_scale_patience", train.loss_scale_patience, 1, kUnlimited, "steps",
+            "fp16: overflows in a row at the floor that end the run.");
+  v.choice("on_not_finite", train.on_not_finite, kNotFiniteNames,
+           "A loss or gradient that is not finite stops the run, or skips the step.");
+
+  v.table("optimizer",
+          "How gradients change weights. Weight decay applies to matrices, not to norms and biases.");
+  v.choice("type", optimizer.type, kOptimizerNames, "AdamW, SGD with momentum, or LAMB for large batches.");
+  v.real("learning_rate", optimizer.learning_rate, 0.0, 1000.0, "", "Largest learning rate of the schedule.");
+  v.real("beta1", optimizer.beta1, 0.0, 0.9999999, "", "Decay of the first moment.");
+  v.real("beta2", optimizer.beta2, 0.0, 0.9999999, "", "Decay of the second moment.");
+  v.real("epsilon", optimizer.epsilon, 0.0, 1.0, "", "Added to the root of the second moment.");
+  v.real("momentum", optimizer.momentum, 0.0, 0.9999999, "", "Of sgd.");
+  v.real("weight_decay", optimizer.weight_decay, 0.0, 100.0, "", "Decoupled weight decay (L2 for sgd).");
+  v.real("clip_norm", optimizer.clip_norm, 0.0, kAnyReal, "",
+         "Gradients are scaled down to this global norm; 0 is off.");
+
+  v.table("schedule", "Learning rate over the run. Lengths are in the unit of the run's length.");
+  v.choice("type", schedule.type, kScheduleNames, "Shape after the linear warm-up.");
+  v.integer("warmup_steps", schedule.warmup_steps, 0, kUnlimited, "steps", "Length of the linear warm-up.");
+  v.integer("warmup_samples", schedule.warmup_samples, 0, kUnlimited, "samples", "The same in samples.");
+  v.integer("warmup_tokens", schedule.warmup_tokens, 0, kUnlimited, "tokens", "The same in tokens.");
+  v.integer("decay_steps", schedule.decay_steps, 0, kUnlimited, "steps",
+            "Step at which the decay ends (for warmup_stable_decay: length of the final decay); 0 means the "
+            "run's end (a tenth of the run).");
+  v.integer("decay_samples", schedule.decay_samples, 0, kUnlimited, "samples", "The same in samples.");
+  v.integer("decay_tokens", schedule.decay_tokens, 0, kUnlimited, "tokens", "The same in tokens.");
+  v.real("min_learning_rate", schedule.min_learning_rate, -1.0, 1000.0, "",
+         "Where the decay ends; -1 means a tenth of the learning rate.");
+
+  v.table("checkpoint", "When the state of the run is written.");
+  v.integer("every", checkpoint.every, 0, kUnlimited, "steps", "0: only at the end and when interrupted.");
+  v.integer("keep_last", checkpoint.keep_last, 1, kUnlimited, "", "Newest checkpoints that stay.");
+  v.integer("keep_every", checkpoint.keep_every, 0, kUnlimited, "steps",
+            "Checkpoints at multiples of this stay for ever; 0: none.");
+
+  v.table("log", "What is reported when.");
+  v.integer("every", log.every, 1, kUnlimited, "steps",
+            "Between lines of log.jsonl, TensorBoard points and plain progress lines.");
+  v.integer("validate_every", log.validate_every, 0, kUnlimited, "steps", "Between validations; 0 is never.");
+  v.integer("validation_samples", log.validation_samples, 1, kUnlimited, "samples",
+            "Samples of a validation, always the same ones.");
+
+  v.table("parallel",
+          "Layout over ranks. This program trains in one process; every value must stay at its default.");
+  v.integer("tensor", parallel.tensor, 1, 1, "", "Ranks that share each layer.");
+  v.integer("pipeline", parallel.pipeline, 1, 1, "", "Stages of layers.");
+  v.integer("virtual_pipeline", parallel.virtual_pipeline, 1, 1, "", "Pieces of a stage.");
+  v.integer("expert", parallel.expert, 1, 1, "", "Ranks that share experts.");
+  v.boolean("sequence_parallel", parallel.sequence_parallel,
+            "Norms and dropout split over the tensor ranks.");
+  v.integer("zero_stage", parallel.zero_stage, 0, 0, "", "Sharding of optimizer, gradients and parameters.");
+}
+
+Recipe Recipe::load(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
+  return from_source(ConfigSource::from_file(path, overrides), path.parent_path());
+}
+
+Recipe Recipe::from_source(const ConfigSource& source, const std::filesystem::path& directory) {
+  Recipe recipe;
+  if (const auto form = source.find_text("model", "form"); form && *form == kModelFormNames[1]) {
+    recipe.model = ModelConfig::defaults(ModelForm::llama);
+  }
+  source.read([&](ConfigVisitor& visitor) { recipe.describe(visitor); });
+  make_absolute(recipe.data.tokenizer, directory);
+  for (auto* list : {&recipe.data.train, &recipe.data.validation, &recipe.data.test}) {
+    for (WeightedPath& entry : *list) make_absolute(entry.path, directory);
+  }
+  recipe.resolve();
+  return recipe;
+}
+
+void Recipe::resolve() {
+  if (data.sequence_length == 0) data.sequence_length = model.max_positions;
+  check_input(data.sequence_length <= model.max_positions || model.positions == PositionKind::rope,
+              "data.sequence_length = {} exceeds model.max_positions = {}", data.sequence_length,
+              model.max_positions);
+  const int given = (train.steps > 0) + (train.samples > 0) + (train.tokens > 0);
+  check_input(given <= 1, "give one of train.steps, train.samples and train.tokens, not {}", given);
+  check_input(given == 1, "the run has no length: set train.steps, train.samples or train.tokens");
+  if (train.global_batch == 0) train.global_batch = train.micro_batch;
+  if (train.batch_ramp_start > 0) {
+    check_input(train.batch_ramp_start <= train.global_batch,
+                "train.batch_ramp_start = {} exceeds train.global_batch = {}", train.batch_ramp_start,
+                train.global_batch);
+    check_input(train.batch_ramp_increment > 0 &&
+                    (train.global_batch - train.batch_ramp_start) % train.batch_ramp_increment == 0,
+                "train.batch_ramp_increment = {} must divide global_batch - batch_ramp_start = {}",
+                train.batch_ramp_increment, train.global_batch - train.batch_ramp_start);
+    check_input((train.batch_ramp_samples > 0) != (train.batch_ramp_tokens > 0),
+                "a batch ramp needs its length: one of train.batch_ramp_samples and train.batch_ramp_tokens");
+  }
+  const auto one_unit = [&](const char* what, int64_t steps, int64_t samples, int64_t tokens) {
+    const bool fits = (steps == 0 || unit() == Unit::steps) && (samples == 0 || unit() == Unit::samples) &&
+                      (tokens == 0 || unit() == Unit::tokens);
+    check_input(fits, "schedule.{}_* must be given in {}, as the run's length is", what, name(unit()));
+  };
+  one_unit("warmup", schedule.warmup_steps, schedule.warmup_samples, schedule.warmup_tokens);
+  one_unit("decay", schedule.decay_steps, schedule.decay_samples, schedule.decay_tokens);
+  if (schedule.min_learning_rate < 0) schedule.min_learning_rate = optimizer.learning_rate * 0.1;
+  check_input(schedule.min_learning_rate <= optimizer.learning_rate,
+              "schedule.min_learning_rate = {} exceeds optimizer.learning_rate = {}",
+              schedule.min_learning_rate, optimizer.learning_rate);
+  check_input(!parallel.sequence_parallel,
+              "parallel.sequence_parallel needs several ranks; this program trains in one process");
+}
+
+std::string Recipe::to_toml() const {
+  Recipe copy = *this;  // Visitors take fields by reference; writing changes none.
+  return config_to_toml([&](ConfigVisitor& visitor) { copy.describe(visitor); });
+}
+
+Unit Recipe::unit() const {
+  if (train.tokens > 0) return Unit::tokens;
+  return train.samples > 0 ? Unit::samples : Unit::steps;
+}
+
+int64_t Recipe::length() const {
+  switch (unit()) {
+    case Unit::tokens:
+      return train.tokens;
+    case Unit::samples:
+      return train.samples;
+    case Unit::steps:
+      break;
+  }
+  return train.steps;
+}
+
+}  // namespace megalith

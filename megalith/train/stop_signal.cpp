@@ -1,0 +1,40 @@
+#include "megalith/train/stop_signal.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+namespace megalith {
+
+namespace {
+
+volatile sig_atomic_t received_signal = 0;
+struct sigaction previous_interrupt, previous_terminate;
+
+void on_signal(int number) {
+  constexpr int kInterruptedStatus = 128 + SIGINT;
+  if (number == SIGINT && received_signal != 0) _exit(kInterruptedStatus);
+  received_signal = number;
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  received_signal = 0;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, &previous_interrupt);
+  sigaction(SIGTERM, &action, &previous_terminate);
+}
+
+StopSignal::~StopSignal() {
+  sigaction(SIGINT, &previous_interrupt, nullptr);
+  sigaction(SIGTERM, &previous_terminate, nullptr);
+}
+
+int StopSignal::received() const {
+  return received_signal;
+}
+
+}  // namespace megalith
