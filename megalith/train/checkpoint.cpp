@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "megalith/base/error.h"
+#include "megalith/model/model_files.h"
 
 namespace megalith {
 
@@ -11,6 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kFirstMoment = "first_moment/";
 constexpr const char* kSecondMoment = "second_moment/";
 
@@ -58,10 +60,6 @@ void remove_old_checkpoints(const fs::path& run, const CheckpointConfig& config)
   }
 }
 
-std::string model_toml(ModelConfig model) {
-  return config_to_toml([&](ConfigVisitor& visitor) { model.describe(visitor); });
-}
-
 }  // namespace
 
 void save_checkpoint(const fs::path& run, const Recipe& recipe, const ParameterBuffers& parameters,
@@ -73,9 +71,9 @@ void save_checkpoint(const fs::path& run, const Recipe& recipe, const ParameterB
   for (CheckpointTensor& tensor : named_parts(parameters, optimizer.second_moment(), kSecondMoment)) {
     moments.push_back(std::move(tensor));
   }
-  writer.write_tensors("optimizer.safetensors", moments);
+  writer.write_tensors(kOptimizerFile, moments);
   writer.write_file("recipe.toml", recipe.to_toml());
-  writer.write_file("model.toml", model_toml(recipe.model));
+  writer.write_file("model.toml", model_config_to_toml(recipe.model));
   if (!tokenizer_json.empty()) writer.write_file("tokenizer.json", tokenizer_json);
   writer.commit(state.step, state.to_json());
   remove_old_checkpoints(run, recipe.checkpoint);
@@ -84,18 +82,12 @@ void save_checkpoint(const fs::path& run, const Recipe& recipe, const ParameterB
 TrainingState load_checkpoint(const CheckpointReader& reader, ParameterBuffers& parameters,
                               Optimizer& optimizer) {
   load_parts(reader, parameters, optimizer.master(), "");
-  load_parts(reader, parameters, optimizer.first_moment(), kFirstMoment);
-  load_parts(reader, parameters, optimizer.second_moment(), kSecondMoment);
+  // A converted model has no moments; they begin at zero, as in a new run.
+  if (reader.has_file(kOptimizerFile) || reader.step() > 0) {
+    load_parts(reader, parameters, optimizer.first_moment(), kFirstMoment);
+    load_parts(reader, parameters, optimizer.second_moment(), kSecondMoment);
+  }
   return TrainingState::from_json(reader.state(), reader.directory().string());
-}
-
-ModelConfig read_model_config(const CheckpointReader& reader) {
-  const ConfigSource source =
-      ConfigSource::from_text(reader.read_file("model.toml"), (reader.directory() / "model.toml").string());
-  ModelConfig model;
-  source.read([&](ConfigVisitor& visitor) { model.describe(visitor); });
-  model.resolve();
-  return model;
 }
 
 }  // namespace megalith

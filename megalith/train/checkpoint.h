@@ -21,7 +21,4 @@ void save_checkpoint(const std::filesystem::path& run, const Recipe& recipe,
 TrainingState load_checkpoint(const CheckpointReader& reader, ParameterBuffers& parameters,
                               Optimizer& optimizer);
 
-/// The [model] table as it stands in a checkpoint's model.toml.
-ModelConfig read_model_config(const CheckpointReader& reader);
-
 }  // namespace megalith

@@ -1,0 +1,242 @@
+#include "megalith/model/model_files.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "megalith/base/error.h"
+#include "megalith/model/hugging_face.h"
+#include "megalith/ops/elementwise.h"
+
+namespace megalith {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// to[r, c] = from[r, c], or from[c, r] when transposed, with conversion. Shapes: `to` [rows, columns].
+void copy_matrix(const ExecContext& exec, TensorView from, bool transposed, TensorView to) {
+  if (!transposed) {
+    convert(exec, from.reshape(to.shape()), to);
+    return;
+  }
+  const int64_t rows = to.rows(), columns = to.columns();
+  dispatch_float(from.dtype(), [&]<class From>(std::type_identity<From>) {
+    dispatch_float(to.dtype(), [&]<class To>(std::type_identity<To>) {
+      const From* in = from.data<From>();
+      To* out = to.data<To>();
+#pragma omp parallel for num_threads(exec.threads) schedule(static)
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < columns; ++c) {
+          out[r * columns + c] = static_cast<To>(static_cast<float>(in[c * rows + r]));
+        }
+      }
+    });
+  });
+}
+
+std::vector<int64_t> stored_shape(const Parameter& parameter, const HuggingFaceTensor& tensor) {
+  if (parameter.shape.rank() == 1) return {tensor.rows};
+  if (tensor.transposed) return {parameter.shape[1], tensor.rows};
+  return {tensor.rows, parameter.shape[1]};
+}
+
+// Weight files of a directory: model.safetensors, or the shards that model.safetensors.index.json names.
+std::vector<std::unique_ptr<SafetensorsFile>> open_shards(const fs::path& directory) {
+  std::vector<std::unique_ptr<SafetensorsFile>> files;
+  const fs::path index = directory / "model.safetensors.index.json";
+  if (!fs::exists(index)) {
+    check_input(
+        fs::exists(directory / "model.safetensors"),
+        "{}: there is no model.safetensors (pickled .bin files are not read: convert them with transformers' "
+        "save_pretrained)",
+        directory.string());
+    files.push_back(std::make_unique<SafetensorsFile>(directory / "model.safetensors"));
+    return files;
+  }
+  const nlohmann::json json = nlohmann::json::parse(read_file(index), nullptr, false);
+  check_input(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(),
+              "{}: \"weight_map\" is missing", index.string());
+  std::vector<std::string> names;
+  for (const auto& [tensor, file] : json["weight_map"].items()) {
+    check_input(file.is_string() && file.get<std::string>().find('/') == std::string::npos,
+                "{}: the shard of {} is not a file name", index.string(), tensor);
+    names.push_back(file.get<std::string>());
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  for (const std::string& name : names) files.push_back(std::make_unique<SafetensorsFile>(directory / name));
+  return files;
+}
+
+void load_hugging_face(const fs::path& directory, const ModelConfig& config,
+                       const ParameterBuffers& parameters, const ExecContext& exec) {
+  const auto files = open_shards(directory);
+  const auto find = [&](const std::string& name) -> TensorView {
+    // Models saved without their head lack the prefix.
+    for (const std::string& candidate : {name, name.starts_with("transformer.") ? name.substr(12) : name}) {
+      for (const auto& file : files) {
+        if (const SafetensorsEntry* entry = file->find(candidate)) return file->view(*entry);
+      }
+    }
+    fail_input("{}: there is no tensor {}", directory.string(), name);
+  };
+  for (const ParameterSlot& slot : parameters.slots()) {
+    Parameter& parameter = *slot.parameter;
+    int64_t row = 0;
+    for (const HuggingFaceTensor& tensor : hugging_face_tensors(config, parameter.name, parameter.shape[0])) {
+      const TensorView from = find(tensor.name);
+      const std::vector<int64_t> wanted = stored_shape(parameter, tensor);
+      Shape shape;
+      for (const int64_t dimension : wanted) shape.push_back(dimension);
+      check_input(from.shape() == shape && is_floating(from.dtype()) && from.dtype() != DType::f64,
+                  "{}: tensor {} is {} {}; config.json makes it {}", directory.string(), tensor.name,
+                  name(from.dtype()), to_string(from.shape()), to_string(shape));
+      copy_matrix(exec, from, tensor.transposed, parameter.value.slice(row, row + tensor.rows));
+      row += tensor.rows;
+    }
+  }
+}
+
+std::string optional_file(const fs::path& path) {
+  return fs::exists(path) ? read_file(path) : std::string();
+}
+
+SpecialTokenIds special_ids(const std::string& tokenizer_json) {
+  SpecialTokenIds ids;
+  const nlohmann::json json = nlohmann::json::parse(tokenizer_json, nullptr, false);
+  if (!json.is_object() || !json.contains("added_tokens")) return ids;
+  for (const auto& token : json["added_tokens"]) {
+    const std::string content = token.value("content", "");
+    if (content == "<|endoftext|>" || content == "</s>" || content == "<|end_of_text|>") {
+      ids.end_of_text = token.value("id", int64_t{-1});
+    }
+    if (content == "<|endoftext|>" || content == "<s>" || content == "<|begin_of_text|>") {
+      ids.beginning_of_text = token.value("id", int64_t{-1});
+    }
+  }
+  return ids;
+}
+
+}  // namespace
+
+std::string model_config_to_toml(ModelConfig config) {
+  return config_to_toml([&](ConfigVisitor& visitor) { config.describe(visitor); });
+}
+
+ModelConfig read_model_config(const CheckpointReader& reader) {
+  const ConfigSource source =
+      ConfigSource::from_text(reader.read_file("model.toml"), (reader.directory() / "model.toml").string());
+  ModelConfig model;
+  source.read([&](ConfigVisitor& visitor) { model.describe(visitor); });
+  model.resolve();
+  return model;
+}
+
+ModelDescription describe_model(const fs::path& path) {
+  check_input(fs::exists(path), "{}: there is no such file or directory", path.string());
+  check_input(fs::is_directory(path),
+              "{}: not a directory; a model is a run directory, a checkpoint or a Hugging Face directory",
+              path.string());
+  ModelDescription description;
+  if (const auto checkpoint = find_checkpoint(path)) {
+    const CheckpointReader reader(*checkpoint);
+    description.kind = ModelFileKind::checkpoint;
+    description.directory = *checkpoint;
+    description.config = read_model_config(reader);
+    description.step = reader.step();
+    if (reader.has_file("tokenizer.json")) description.tokenizer_json = reader.read_file("tokenizer.json");
+    return description;
+  }
+  check_input(fs::exists(path / "config.json"),
+              "{}: neither a Megalith checkpoint (manifest.json), nor a run with a complete one "
+              "(checkpoints/), nor a "
+              "Hugging Face directory (config.json)",
+              path.string());
+  description.kind = ModelFileKind::hugging_face;
+  description.directory = path;
+  description.config =
+      config_from_hugging_face(read_file(path / "config.json"), (path / "config.json").string());
+  description.tokenizer_json = optional_file(path / "tokenizer.json");
+  return description;
+}
+
+LoadedModel::LoadedModel(const ModelDescription& description, DType dtype, const ExecContext& exec)
+    : model_(std::make_unique<Transformer>(description.config)) {
+  parameters_ = std::make_unique<ParameterBuffers>(
+      [this](const ParameterVisitor& visitor) { model_->walk(visitor); }, dtype, arena_, nullptr);
+  if (description.kind == ModelFileKind::hugging_face) {
+    load_hugging_face(description.directory, description.config, *parameters_, exec);
+    return;
+  }
+  const CheckpointReader reader(description.directory);
+  for (const ParameterSlot& slot : parameters_->slots()) {
+    Parameter& parameter = *slot.parameter;
+    const TensorView from = reader.tensor(parameter.name);
+    check_input(from.shape() == parameter.shape, "{}: tensor {} is {}; the model needs {}",
+                description.directory.string(), parameter.name, to_string(from.shape()),
+                to_string(parameter.shape));
+    convert(exec, from, parameter.value.slice(0, parameter.shape[0]));
+  }
+}
+
+void save_hugging_face(const LoadedModel& loaded, const std::string& tokenizer_json, DType dtype,
+                       const fs::path& directory) {
+  const ModelConfig& config = loaded.config();
+  const std::string config_json = config_to_hugging_face(config, dtype, special_ids(tokenizer_json));
+  std::error_code code;
+  fs::create_directories(directory, code);
+  check(!code, "cannot create {}: {}", directory.string(), code.message());
+  SafetensorsPlan plan;
+  plan.metadata["format"] = "pt";
+  for (const ParameterSlot& slot : loaded.parameters().slots()) {
+    for (const HuggingFaceTensor& tensor :
+         hugging_face_tensors(config, slot.parameter->name, slot.parameter->shape[0])) {
+      Shape shape;
+      for (const int64_t dimension : stored_shape(*slot.parameter, tensor)) shape.push_back(dimension);
+      plan.add(tensor.name, dtype, shape);
+    }
+  }
+  const fs::path partial = directory / "model.safetensors.partial";
+  SafetensorsWriter writer(partial, std::move(plan));
+  Arena scratch("conversion");
+  const ExecContext exec{scratch};
+  for (const ParameterSlot& slot : loaded.parameters().slots()) {
+    const Parameter& parameter = *slot.parameter;
+    int64_t row = 0;
+    for (const HuggingFaceTensor& tensor : hugging_face_tensors(config, parameter.name, parameter.shape[0])) {
+      ArenaScope scope(scratch);
+      const TensorView from = parameter.value.slice(row, row + tensor.rows);
+      Shape shape;
+      for (const int64_t dimension : stored_shape(parameter, tensor)) shape.push_back(dimension);
+      const TensorView to = scratch.allocate(dtype, shape);
+      copy_matrix(exec, from, tensor.transposed, to);
+      writer.write(tensor.name, to.raw(), to.bytes());
+      row += tensor.rows;
+    }
+  }
+  writer.finish();
+  fs::rename(partial, directory / "model.safetensors");
+  if (!tokenizer_json.empty()) write_file_atomic(directory / "tokenizer.json", tokenizer_json);
+  write_file_atomic(directory / "config.json", config_json);
+}
+
+void save_model_checkpoint(const LoadedModel& loaded, const std::string& tokenizer_json,
+                           const fs::path& directory, const std::string& state_json) {
+  CheckpointWriter writer(directory);
+  Arena scratch("conversion");
+  const ExecContext exec{scratch};
+  std::vector<CheckpointTensor> tensors;
+  for (const ParameterSlot& slot : loaded.parameters().slots()) {
+    const Parameter& parameter = *slot.parameter;
+    const TensorView to = scratch.allocate(DType::f32, parameter.shape);
+    convert(exec, parameter.value.slice(0, parameter.shape[0]), to);
+    tensors.push_back({parameter.name, to});
+  }
+  writer.write_tensors("model.safetensors", tensors);
+  writer.write_file("model.toml", model_config_to_toml(loaded.config()));
+  if (!tokenizer_json.empty()) writer.write_file("tokenizer.json", tokenizer_json);
+  writer.commit(0, state_json);
+}
+
+}  // namespace megalith

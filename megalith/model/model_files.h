@@ -1,0 +1,61 @@
+// Models on disk: a Megalith checkpoint, a run directory (its newest complete checkpoint), or a Hugging Face
+// directory.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "megalith/formats/checkpoint_directory.h"
+#include "megalith/model/transformer.h"
+
+namespace megalith {
+
+enum class ModelFileKind { checkpoint, hugging_face };
+
+/// What a path is as a model, without its weights.
+struct ModelDescription {
+  ModelFileKind kind = ModelFileKind::checkpoint;
+  std::filesystem::path directory;  // of the checkpoint or the Hugging Face files
+  ModelConfig config;
+  /// Text of tokenizer.json; empty when there is none.
+  std::string tokenizer_json;
+  /// Of a checkpoint.
+  int64_t step = 0;
+};
+
+/// Throws InputError that says what the path is not.
+ModelDescription describe_model(const std::filesystem::path& path);
+
+/// A model ready for inference, its weights in `dtype` (F32, BF16 or F16).
+class LoadedModel {
+ public:
+  /// Throws InputError naming the file and tensor when one is missing, of another shape or damaged.
+  LoadedModel(const ModelDescription& description, DType dtype, const ExecContext& exec);
+
+  Transformer& model() { return *model_; }
+  const Transformer& model() const { return *model_; }
+  const ModelConfig& config() const { return model_->config(); }
+  const ParameterBuffers& parameters() const { return *parameters_; }
+  DType dtype() const { return parameters_->values().dtype(); }
+
+ private:
+  Arena arena_{"weights"};
+  std::unique_ptr<Transformer> model_;
+  std::unique_ptr<ParameterBuffers> parameters_;
+};
+
+/// Writes config.json, model.safetensors (weights in `dtype`) and tokenizer.json into `directory`, which
+/// transformers loads. Throws InputError before anything is written when the form cannot hold the model.
+void save_hugging_face(const LoadedModel& model, const std::string& tokenizer_json, DType dtype,
+                       const std::filesystem::path& directory);
+
+/// Writes a Megalith checkpoint without optimizer states: `train --resume` begins from its weights at step 0.
+void save_model_checkpoint(const LoadedModel& model, const std::string& tokenizer_json,
+                           const std::filesystem::path& directory, const std::string& state_json);
+
+/// The [model] table as TOML, and back.
+std::string model_config_to_toml(ModelConfig config);
+ModelConfig read_model_config(const CheckpointReader& reader);
+
+}  // namespace megalith

@@ -1,0 +1,422 @@
+#include "megalith/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "megalith/base/cpu.h"
+#include "megalith/base/error.h"
+#include "megalith/base/log.h"
+#include "megalith/model/counts.h"
+#include "megalith/model/model_files.h"
+#include "megalith/ops/machine_peak.h"
+#include "megalith/text/tokenizer.h"
+#include "megalith/train/checkpoint.h"
+#include "megalith/train/progress_display.h"
+#include "megalith/train/run_log.h"
+#include "megalith/train/schedule.h"
+#include "megalith/train/stop_signal.h"
+#include "megalith/train/training_step.h"
+
+namespace megalith {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::vector<DatasetEntry> entries(const std::vector<WeightedPath>& paths) {
+  std::vector<DatasetEntry> result;
+  for (const WeightedPath& path : paths) result.push_back({path.path, path.weight});
+  return result;
+}
+
+// Takes the vocabulary from the tokenizer when the recipe leaves it open. Returns the tokenizer's text.
+std::string resolve_vocabulary(Recipe& recipe) {
+  std::string tokenizer_json;
+  if (!recipe.data.tokenizer.empty()) {
+    tokenizer_json = read_file(recipe.data.tokenizer);
+    const int64_t size = Tokenizer::load(recipe.data.tokenizer).vocab_size();
+    if (recipe.model.vocab_size == 0) recipe.model.vocab_size = size;
+    check_input(recipe.model.vocab_size >= size,
+                "model.vocab_size = {} is smaller than the tokenizer's {} ({})", recipe.model.vocab_size,
+                size, recipe.data.tokenizer);
+  }
+  recipe.model.resolve();
+  return tokenizer_json;
+}
+
+int64_t step_samples(const Recipe& recipe, const BatchRamp& ramp, int64_t consumed_samples) {
+  const int64_t batch = ramp.at(consumed_samples);
+  // A run counted in samples ends exactly there, with a smaller last batch.
+  if (recipe.unit() == Unit::samples) return std::min(batch, recipe.train.samples - consumed_samples);
+  return batch;
+}
+
+bool is_done(const Recipe& recipe, int64_t steps, int64_t consumed_samples) {
+  switch (recipe.unit()) {
+    case Unit::steps:
+      return steps >= recipe.train.steps;
+    case Unit::samples:
+      return consumed_samples >= recipe.train.samples;
+    case Unit::tokens:
+      return consumed_samples * recipe.data.sequence_length >= recipe.train.tokens;
+  }
+  return true;
+}
+
+// Position of the schedule for the update that is being made.
+double schedule_position(const Recipe& recipe, const TrainingState& state, int64_t samples) {
+  switch (recipe.unit()) {
+    case Unit::samples:
+      return static_cast<double>(state.scheduled_samples + samples);
+    case Unit::tokens:
+      return static_cast<double>((state.scheduled_samples + samples) * recipe.data.sequence_length);
+    case Unit::steps:
+      break;
+  }
+  return static_cast<double>(state.updates + 1);
+}
+
+void check_same_model(const CheckpointReader& checkpoint, const ModelConfig& wanted) {
+  const ModelConfig stored = read_model_config(checkpoint);
+  if (stored == wanted) return;
+  // Name the first line that differs.
+  const std::string a = model_config_to_toml(stored), b = model_config_to_toml(wanted);
+  size_t at = static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  const size_t begin = a.rfind('\n', at == 0 ? 0 : at - 1) + 1;
+  const auto line = [&](const std::string& s) { return s.substr(begin, s.find('\n', begin) - begin); };
+  fail_input("{} has another model: it says {}, the recipe {}", checkpoint.directory().string(), line(a),
+             line(b));
+}
+
+// A run in progress.
+class Run {
+ public:
+  Run(Recipe recipe, const TrainOptions& options)
+      : tokenizer_json_(resolve_vocabulary(recipe)),
+        recipe_(std::move(recipe)),
+        directory_(options.output),
+        exec_{arenas_.workspace,
+              recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : default_threads(),
+              &profiler_},
+        ramp_(recipe_),
+        schedule_(recipe_),
+        scaler_({recipe_.train.loss_scale_start, recipe_.train.loss_scale_floor,
+                 recipe_.train.loss_scale_interval, recipe_.train.loss_scale_patience}) {
+    check_input(!recipe_.data.train.empty(), "data.train is empty: name at least one dataset");
+    BatchSourceOptions source_options;
+    source_options.sequence_length = recipe_.data.sequence_length;
+    source_options.seed = static_cast<uint64_t>(recipe_.train.seed);
+    source_options.shuffle = recipe_.data.shuffle;
+    source_options.reset_at_documents = recipe_.data.reset_at_documents;
+    sources_ = open_batch_sources(entries(recipe_.data.train), entries(recipe_.data.validation),
+                                  entries(recipe_.data.test), recipe_.data.split, source_options);
+    for (const auto& source : {sources_.train, sources_.validation}) {
+      if (source != nullptr) source->require_vocabulary(recipe_.model.vocab_size);
+    }
+    step_.emplace(recipe_, arenas_, exec_);
+    start(options.resume);
+  }
+
+  TrainOutcome train();
+
+ private:
+  void start(const std::string& resume);
+  void load(const fs::path& checkpoint);
+  void save();
+  void validate();
+  void log_memory_and_time();
+  TrainingRecord one_step();
+  void judge(const StepResult& result);
+  std::string last_checkpoint() const;
+
+  std::string tokenizer_json_;
+  Recipe recipe_;
+  fs::path directory_;
+  TrainingArenas arenas_;
+  Profiler profiler_;
+  ExecContext exec_;
+  BatchRamp ramp_;
+  LearningRateSchedule schedule_;
+  LossScaler scaler_;
+  BatchSources sources_;
+  std::optional<TrainingStep> step_;
+  TrainingState state_;
+  std::optional<RunLog> log_;
+  ProgressDisplay display_;
+  int64_t saved_step_ = -1;
+};
+
+void Run::start(const std::string& resume) {
+  const auto existing = list_checkpoints(directory_);
+  if (resume == "none") {
+    check_input(existing.empty(),
+                "{} holds a run already; choose another --output, or --resume auto to go on with it",
+                directory_.string());
+  }
+  std::optional<fs::path> from;
+  if (resume == "auto") {
+    if (!existing.empty()) from = existing.back().second;
+  } else if (resume != "none") {
+    from = find_checkpoint(resume);
+    check_input(from.has_value(), "--resume {}: there is no complete checkpoint", resume);
+  }
+  std::error_code code;
+  fs::create_directories(directory_ / "checkpoints", code);
+  check_input(!code, "cannot create {}: {}", (directory_ / "checkpoints").string(), code.message());
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_ / "checkpoints")) {
+    if (entry.path().extension() == ".partial") fs::remove_all(entry.path());
+  }
+  if (from) {
+    load(*from);
+  } else {
+    step_->initialize();
+  }
+  write_file_atomic(directory_ / "recipe.toml", recipe_.to_toml());
+  log_.emplace(directory_, state_.step);
+}
+
+void Run::load(const fs::path& checkpoint) {
+  try {
+    const CheckpointReader reader(checkpoint);
+    check_same_model(reader, recipe_.model);
+    state_ = load_checkpoint(reader, step_->parameters(), step_->optimizer());
+  } catch (const InputError& error) {
+    std::string advice;
+    for (const auto& [step, path] : list_checkpoints(directory_)) {
+      if (path != checkpoint)
+        advice = fmt::format("\nThe checkpoint before it is {}; --resume {} begins from there.",
+                             path.string(), path.string());
+      if (path == checkpoint) break;
+    }
+    throw InputError(error.what() + advice);
+  }
+  scaler_.restore(state_.loss_scaler);
+  step_->optimizer().refresh_values(exec_);
+  saved_step_ = state_.step;
+  log_info("going on from step {} ({})", state_.step, checkpoint.string());
+}
+
+void Run::save() {
+  if (saved_step_ == state_.step) return;
+  state_.loss_scaler = scaler_.state();
+  log_->flush();
+  save_checkpoint(directory_, recipe_, step_->parameters(), step_->optimizer(), state_, tokenizer_json_);
+  saved_step_ = state_.step;
+}
+
+std::string Run::last_checkpoint() const {
+  const auto checkpoints = list_checkpoints(directory_);
+  return checkpoints.empty() ? "there is no checkpoint yet"
+                             : "the last good checkpoint is " + checkpoints.back().second.string();
+}
+
+void Run::judge(const StepResult& result) {
+  if (recipe_.train.precision == Precision::fp16) {
+    if (result.not_finite.empty()) {
+      scaler_.step_succeeded();
+      return;
+    }
+    const double scale = scaler_.scale();
+    if (!scaler_.step_overflowed()) {
+      fail(
+          "step {}: {} overflowed {} times in a row at the smallest loss scale, {}: the model itself "
+          "diverges or a weight is too "
+          "large for fp16; lower optimizer.learning_rate or train with precision = \"bf16\"; {}",
+          state_.step + 1, result.not_finite, recipe_.train.loss_scale_patience, scale, last_checkpoint());
+    }
+    display_.message(
+        fmt::format("step {}: {} is not finite at loss scale {}; the step is skipped, the scale is now {}",
+                    state_.step + 1, result.not_finite, scale, scaler_.scale()));
+    return;
+  }
+  if (result.not_finite.empty()) return;
+  if (recipe_.train.on_not_finite == NotFinitePolicy::stop) {
+    fail("step {}: {} is not finite; the weights are those of step {}; {}", state_.step + 1,
+         result.not_finite, state_.step, last_checkpoint());
+  }
+  display_.message(
+      fmt::format("step {}: {} is not finite; the step is skipped", state_.step + 1, result.not_finite));
+}
+
+TrainingRecord Run::one_step() {
+  const int64_t samples = step_samples(recipe_, ramp_, state_.consumed_samples);
+  const double learning_rate = schedule_.at(schedule_position(recipe_, state_, samples));
+  const bool scaled = recipe_.train.precision == Precision::fp16;
+  TrainingRecord record;
+  if (scaled) record.loss_scale = scaler_.scale();
+  const StepResult result =
+      step_->run(*sources_.train, state_, samples, learning_rate, scaled ? scaler_.scale() : 1.0);
+  judge(result);
+  state_.step += 1;
+  state_.consumed_samples += samples;
+  if (!result.skipped) {
+    state_.updates += 1;
+    state_.scheduled_samples += samples;
+  }
+  record.step = state_.step;
+  record.loss = result.loss;
+  record.learning_rate = learning_rate;
+  record.gradient_norm = result.gradient_norm;
+  record.consumed_samples = state_.consumed_samples;
+  record.consumed_tokens = state_.consumed_samples * recipe_.data.sequence_length;
+  record.batch = samples;
+  record.skipped = result.skipped;
+  record.peak_memory_bytes = peak_resident_bytes();
+  return record;
+}
+
+void Run::validate() {
+  if (sources_.validation == nullptr) return;
+  const int64_t available =
+      static_cast<int64_t>(std::max<uint64_t>(sources_.validation->samples_per_pass(), 1));
+  const double loss =
+      step_->validate(*sources_.validation, std::min(recipe_.log.validation_samples, available));
+  log_->validation(state_.step, loss);
+  display_.message(
+      fmt::format("step {}: validation loss {:.4f}, perplexity {:.2f}", state_.step, loss, std::exp(loss)));
+}
+
+void Run::log_memory_and_time() {
+  std::string parts, memory;
+  for (const ProfileEntry& entry : profiler_.entries()) {
+    parts += fmt::format("{}\"{}\": {:.6f}", parts.empty() ? "" : ", ", entry.part, entry.seconds);
+  }
+  for (const MemoryLine& line : measure_memory(predict_memory(step_->model(), recipe_), arenas_)) {
+    memory += fmt::format("{}\"{}\": {{\"predicted\": {}, \"measured\": {}}}", memory.empty() ? "" : ", ",
+                          line.kind, line.predicted, line.measured);
+  }
+  log_->note("profile", state_.step, fmt::format("\"seconds\": {{{}}}, \"memory\": {{{}}}", parts, memory));
+}
+
+TrainOutcome Run::train() {
+  const StopSignal signal;
+  const int64_t total = count_steps(recipe_);
+  TrainOutcome outcome;
+  const double flops_per_token = 3 * forward_flops_per_token(recipe_.model, recipe_.data.sequence_length);
+  constexpr double kPeakSeconds = 0.15;
+  const MachinePeak peak = measure_machine_peak(exec_, kPeakSeconds);
+  const double peak_flops = recipe_.train.precision == Precision::bf16 ? peak.bf16_flops : peak.fp32_flops;
+  profiler_.clear();
+
+  const Clock::time_point began = Clock::now();
+  Clock::time_point window = began;
+  int64_t window_tokens = 0, run_tokens = 0;
+  double training_seconds = 0;
+  bool logged_profile = false;
+  while (!is_done(recipe_, state_.step, state_.consumed_samples) && signal.received() == 0) {
+    const Clock::time_point step_began = Clock::now();
+    TrainingRecord record = one_step();
+    const double step_seconds = seconds_since(step_began);
+    training_seconds += step_seconds;
+    const int64_t tokens = record.batch * recipe_.data.sequence_length;
+    window_tokens += tokens;
+    run_tokens += tokens;
+    record.tokens_per_second = static_cast<double>(window_tokens) / seconds_since(window);
+    const bool last = is_done(recipe_, state_.step, state_.consumed_samples);
+    const bool logged = state_.step % recipe_.log.every == 0 || last;
+    if (logged) log_->training(record);
+    const double rate = static_cast<double>(run_tokens) / training_seconds;
+    const int64_t tokens_left =
+        recipe_.unit() == Unit::steps
+            ? (recipe_.train.steps - state_.step) * tokens
+            : recipe_.length() * (recipe_.unit() == Unit::samples ? recipe_.data.sequence_length : 1) -
+                  record.consumed_tokens;
+    display_.step(record, total, record.tokens_per_second * flops_per_token / peak_flops,
+                  static_cast<double>(tokens_left) / rate, logged);
+    if (logged) {
+      window = Clock::now();
+      window_tokens = 0;
+    }
+    outcome.final_loss = record.loss;
+    const bool validated =
+        recipe_.log.validate_every > 0 && (state_.step % recipe_.log.validate_every == 0 || last);
+    if (validated) validate();
+    if (logged) log_->flush();
+    if (last) {
+      log_memory_and_time();
+      logged_profile = true;
+    }
+    if ((recipe_.checkpoint.every > 0 && state_.step % recipe_.checkpoint.every == 0) || last) save();
+    if (validated) {
+      window = Clock::now();
+      window_tokens = 0;
+    }
+  }
+  display_.finish();
+  outcome.interrupted = signal.received() != 0 && !is_done(recipe_, state_.step, state_.consumed_samples);
+  if (outcome.interrupted) {
+    if (!logged_profile && run_tokens > 0) log_memory_and_time();
+    save();
+  }
+  log_->flush();
+  outcome.steps = state_.step;
+  return outcome;
+}
+
+}  // namespace
+
+TrainOutcome train(Recipe recipe, const TrainOptions& options) {
+  return Run(std::move(recipe), options).train();
+}
+
+int64_t count_steps(const Recipe& recipe) {
+  if (recipe.unit() == Unit::steps) return recipe.train.steps;
+  const BatchRamp ramp(recipe);
+  int64_t steps = 0, consumed = 0;
+  while (!is_done(recipe, steps, consumed)) {
+    const int64_t batch = step_samples(recipe, ramp, consumed);
+    // Once the batch is full it stays so, and the rest is a division.
+    if (batch == recipe.train.global_batch) {
+      const int64_t left = recipe.unit() == Unit::samples
+                               ? recipe.train.samples - consumed
+                               : (recipe.train.tokens - consumed * recipe.data.sequence_length +
+                                  recipe.data.sequence_length - 1) /
+                                     recipe.data.sequence_length;
+      return steps + (left + batch - 1) / batch;
+    }
+    consumed += batch;
+    ++steps;
+  }
+  return steps;
+}
+
+std::string describe_run(Recipe recipe) {
+  resolve_vocabulary(recipe);
+  Transformer model(recipe.model);
+  std::string out;
+  const auto line = [&](const std::string& text) { out += text + "\n"; };
+  line(fmt::format("parameters        {}", format_count(count_parameters(recipe.model))));
+  for (const PartCount& part : count_parts(recipe.model)) {
+    line(fmt::format("  {:<18}{}", part.part, format_count(part.parameters)));
+  }
+  const int64_t steps = count_steps(recipe);
+  const int64_t micro_batches =
+      (recipe.train.global_batch + recipe.train.micro_batch - 1) / recipe.train.micro_batch;
+  line(fmt::format("batch             {} samples of {} tokens = {} micro-batches of {}",
+                   recipe.train.global_batch, recipe.data.sequence_length, micro_batches,
+                   recipe.train.micro_batch));
+  line(fmt::format("steps             {}", format_count(steps)));
+  const double flops = 3 * forward_flops_per_token(recipe.model, recipe.data.sequence_length);
+  line(fmt::format("FLOPs a token     {:.3e}", flops));
+  line(fmt::format("FLOPs a step      {:.3e}",
+                   flops * static_cast<double>(recipe.train.global_batch * recipe.data.sequence_length)));
+  uint64_t total = 0;
+  line("predicted memory");
+  for (const MemoryLine& memory : predict_memory(model, recipe)) {
+    line(fmt::format("  {:<18}{}", memory.kind, format_bytes(memory.predicted)));
+    total += memory.predicted;
+  }
+  line(fmt::format("  {:<18}{} of {} in this machine", "sum", format_bytes(total),
+                   format_bytes(total_memory_bytes())));
+  return out;
+}
+
+}  // namespace megalith

@@ -1,0 +1,35 @@
+// The trainer: a recipe in, a run directory out.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "megalith/train/recipe.h"
+
+namespace megalith {
+
+struct TrainOptions {
+  std::filesystem::path output;
+  /// "auto": go on from the newest checkpoint of `output`, or begin; "none": begin, and refuse a run that is
+  /// there; else a checkpoint or run directory to begin from.
+  std::string resume = "auto";
+};
+
+struct TrainOutcome {
+  int64_t steps = 0;
+  double final_loss = 0;
+  /// A signal ended the run before its length.
+  bool interrupted = false;
+};
+
+/// Trains to the end of the recipe, or until SIGINT or SIGTERM; either way the last state is in a checkpoint.
+/// Throws Error (or InputError before anything has started) otherwise; what was checkpointed stays.
+TrainOutcome train(Recipe recipe, const TrainOptions& options);
+
+/// What a run would do, without doing it: parameters, batch arithmetic, memory. For `train --dry-run`.
+std::string describe_run(Recipe recipe);
+
+/// Total number of steps of a run, and the batch of each, without running it.
+int64_t count_steps(const Recipe& recipe);
+
+}  // namespace megalith

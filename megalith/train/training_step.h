@@ -1,0 +1,68 @@
+// One optimizer step: micro-batches through the model, gradient norm, clipping, overflow decision, update.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "megalith/data/batch_source.h"
+#include "megalith/model/transformer.h"
+#include "megalith/train/loss_scaler.h"
+#include "megalith/train/optimizer.h"
+#include "megalith/train/recipe.h"
+#include "megalith/train/training_memory.h"
+#include "megalith/train/training_state.h"
+
+namespace megalith {
+
+/// What a step gave.
+struct StepResult {
+  double loss = 0;           // mean over the tokens that count
+  double gradient_norm = 0;  // of the mean loss, before clipping
+  int64_t loss_tokens = 0;
+  bool skipped = false;
+  /// What was not finite ("the loss", or a parameter's name), when something was.
+  std::string not_finite;
+};
+
+/// Model, parameters, optimizer and scratch of a run.
+class TrainingStep {
+ public:
+  TrainingStep(const Recipe& recipe, TrainingArenas& arenas, const ExecContext& exec);
+
+  /// Initial weights from the recipe's seed.
+  void initialize();
+
+  /// Reads samples consumed .. consumed + samples - 1 of `source` and updates the weights. Loss and gradients
+  /// are those of the whole batch by token count, however it is cut into micro-batches. On a loss or gradient
+  /// that is not finite nothing is updated.
+  StepResult run(const BatchSource& source, const TrainingState& state, int64_t samples, double learning_rate,
+                 double loss_scale);
+  /// Mean loss over samples 0 .. samples - 1 of `source`, without dropout.
+  double validate(const BatchSource& source, int64_t samples);
+
+  Transformer& model() { return model_; }
+  ParameterBuffers& parameters() { return parameters_; }
+  Optimizer& optimizer() { return optimizer_; }
+
+ private:
+  struct LossSum {
+    double loss = 0;
+    int64_t tokens = 0;
+  };
+  Pass make_pass(const TokenBatch& tokens, bool training);
+  TokenBatch view(double loss_weight, uint64_t first_sample);
+  LossSum sum_losses(TensorView losses) const;
+  std::string find_not_finite();
+
+  const Recipe& recipe_;
+  const ExecContext& exec_;
+  Transformer model_;
+  ParameterBuffers parameters_;
+  Optimizer optimizer_;
+  Saved saved_;
+  Batch batch_;
+  std::vector<float> loss_weights_;
+};
+
+}  // namespace megalith
