@@ -1,8 +1,9 @@
 // Megatron-LM's token datasets: PREFIX.bin holds tokens, PREFIX.idx says where sequences and documents lie.
 //
-// PREFIX.idx, little endian, packed: "MMIDIDX\0\0", u64 version 1, u8 dtype code, u64 S sequences, u64 D document indices,
-// i32[S] sequence lengths in tokens, i64[S] byte offsets in PREFIX.bin, i64[D] document indices (0, then one past each
-// document's last sequence), and i8[S] modes when the file is S bytes longer than that.
+// PREFIX.idx, little endian, packed: "MMIDIDX\0\0", u64 version 1, u8 dtype code, u64 S sequences, u64 D
+// document indices, i32[S] sequence lengths in tokens, i64[S] byte offsets in PREFIX.bin, i64[D] document
+// indices (0, then one past each document's last sequence), and i8[S] modes when the file is S bytes longer
+// than that.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +20,17 @@ namespace megalith {
 /// Token types that datasets are written in; the values are Megatron's codes.
 enum class TokenType : uint8_t { int32 = 4, uint16 = 8 };
 
-inline size_t token_bytes(TokenType type) { return type == TokenType::uint16 ? 2 : 4; }
+inline size_t token_bytes(TokenType type) {
+  return type == TokenType::uint16 ? 2 : 4;
+}
 /// Megatron's rule: uint16 for fewer than 65500 ids, else int32.
 inline TokenType optimal_token_type(int64_t vocabulary_size) {
   return vocabulary_size < 65500 ? TokenType::uint16 : TokenType::int32;
 }
 std::string_view name(TokenType type);
 
-/// Writes PREFIX.bin and PREFIX.idx, byte-equal to Megatron's IndexedDatasetBuilder. Until finish() the data lie in
-/// PREFIX.bin.partial; an unfinished writer removes it.
+/// Writes PREFIX.bin and PREFIX.idx, byte-equal to Megatron's IndexedDatasetBuilder. Until finish() the data
+/// lie in PREFIX.bin.partial; an unfinished writer removes it.
 class IndexedDatasetWriter {
  public:
   /// Throws Error when the file cannot be made.

@@ -1,10 +1,11 @@
 // A tokenizer: text to ids and back, read from and written as a Hugging Face tokenizer.json.
 //
-// The pipeline is added tokens -> pre-tokenizer -> model, and backwards model -> decoder. Only byte-level BPE exists here
-// so far; each stage is a part of its own, so that another model or pre-tokenizer is an addition.
+// The pipeline is added tokens -> pre-tokenizer -> model, and backwards model -> decoder. Only byte-level BPE
+// exists here so far; each stage is a part of its own, so that another model or pre-tokenizer is an addition.
 //
-// Bytes that are not valid UTF-8 are kept: every run of bytes that cannot belong to a character is a piece of its own, so
-// decode(encode(x)) == x for any bytes x (added tokens with lstrip or rstrip, which swallow white space, excepted).
+// Bytes that are not valid UTF-8 are kept: every run of bytes that cannot belong to a character is a piece of
+// its own, so decode(encode(x)) == x for any bytes x (added tokens with lstrip or rstrip, which swallow white
+// space, excepted).
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,9 @@
 
 namespace megalith {
 
-/// A token and the part of the input that it stands for: offsets in bytes, and in characters (code points; a token that
-/// covers part of a character's bytes covers that character). With a prefix space the space has no place in the text.
+/// A token and the part of the input that it stands for: offsets in bytes, and in characters (code points; a
+/// token that covers part of a character's bytes covers that character). With a prefix space the space has no
+/// place in the text.
 struct TokenSpan {
   int32_t id = 0;
   uint64_t byte_begin = 0;
@@ -29,8 +31,8 @@ struct TokenSpan {
 };
 
 struct EncodeOptions {
-  /// Whether the text of special tokens ("<|endoftext|>") becomes those tokens. Off for text from users and corpora.
-  /// Added tokens that are not special are always matched.
+  /// Whether the text of special tokens ("<|endoftext|>") becomes those tokens. Off for text from users and
+  /// corpora. Added tokens that are not special are always matched.
   bool parse_special = false;
   /// Whether the tokens that the file's post-processor puts around a text (a BOS, for example) are added.
   bool add_special = false;
@@ -38,7 +40,8 @@ struct EncodeOptions {
 
 class Tokenizer {
  public:
-  /// Reads a tokenizer.json. Throws InputError naming the file and the JSON element that is wrong or not supported.
+  /// Reads a tokenizer.json. Throws InputError naming the file and the JSON element that is wrong or not
+  /// supported.
   static Tokenizer load(const std::filesystem::path& path);
   /// `name` stands for the file in error messages.
   static Tokenizer from_json(std::string_view json, std::string_view name = "tokenizer.json");
@@ -58,14 +61,16 @@ class Tokenizer {
   /// Appends to `ids`.
   void encode_append(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& ids) const;
   std::vector<TokenSpan> encode_with_offsets(std::string_view text, const EncodeOptions& options = {}) const;
-  /// Encodes one big text on `threads` threads, with the result of encode(). Patterns without known safe places to cut
-  /// (see PreTokenizer::cut_after) run on one thread.
-  std::vector<int32_t> encode_parallel(std::string_view text, int threads, const EncodeOptions& options = {}) const;
+  /// Encodes one big text on `threads` threads, with the result of encode(). Patterns without known safe
+  /// places to cut (see PreTokenizer::cut_after) run on one thread.
+  std::vector<int32_t> encode_parallel(std::string_view text, int threads,
+                                       const EncodeOptions& options = {}) const;
 
-  /// The bytes of the tokens joined. They need not be valid UTF-8 (see replace_invalid_utf8). `skip_special` leaves
-  /// special tokens out. Throws InputError for an id that no token has.
+  /// The bytes of the tokens joined. They need not be valid UTF-8 (see replace_invalid_utf8). `skip_special`
+  /// leaves special tokens out. Throws InputError for an id that no token has.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
-  /// The bytes that a token stands for; the literal text of an added token. Throws InputError for an unknown id.
+  /// The bytes that a token stands for; the literal text of an added token. Throws InputError for an unknown
+  /// id.
   std::string_view token_bytes(int32_t id) const;
 
   /// One more than the largest id.
@@ -74,7 +79,8 @@ class Tokenizer {
   /// The id of an added token by its text, or of a piece of the vocabulary by its bytes.
   std::optional<int32_t> id_of(std::string_view content) const;
   bool is_special(int32_t id) const;
-  /// The end-of-document token: the first of "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>" that is an added token.
+  /// The end-of-document token: the first of "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>" that is an
+  /// added token.
   std::optional<int32_t> end_of_document() const;
   /// The beginning-of-text token that the post-processor adds, if it adds one.
   std::optional<int32_t> beginning_of_text() const;
@@ -93,10 +99,12 @@ class StreamingDecoder {
   explicit StreamingDecoder(const Tokenizer& tokenizer, bool skip_special = false)
       : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
-  /// The text that is complete now that `id` has come; bytes that can never become a character are given as U+FFFD, so the
-  /// pieces joined equal replace_invalid_utf8(decode(all ids)). Throws InputError for an unknown id.
+  /// The text that is complete now that `id` has come; bytes that can never become a character are given as
+  /// U+FFFD, so the pieces joined equal replace_invalid_utf8(decode(all ids)). Throws InputError for an
+  /// unknown id.
   std::string push(int32_t id);
-  /// What is left at the end: U+FFFD for an unfinished character, else nothing. The decoder can be used again.
+  /// What is left at the end: U+FFFD for an unfinished character, else nothing. The decoder can be used
+  /// again.
   std::string flush();
 
  private:
