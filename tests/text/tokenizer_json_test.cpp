@@ -1,0 +1,179 @@
+// What a tokenizer.json may hold, and the errors for the rest.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "megalith/base/error.h"
+#include "megalith/base/file.h"
+#include "megalith/text/tokenizer.h"
+#include "tests/text/fixture.h"
+
+namespace megalith {
+namespace {
+
+using testing::byte_vocabulary;
+using testing::fixture;
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+Json small() {
+  ByteLevelVocabulary vocabulary = byte_vocabulary();
+  vocabulary.merges.emplace_back(1 + 'a', 1 + 'b');
+  vocabulary.pieces.emplace_back("ab");
+  return Json::parse(write_tokenizer_json(vocabulary));
+}
+
+Json split(const std::string& pattern, const std::string& behavior = "Isolated") {
+  Json node;
+  node["type"] = "Sequence";
+  node["pretokenizers"] = Json::array();
+  node["pretokenizers"].push_back(
+      {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", behavior}, {"invert", false}});
+  node["pretokenizers"].push_back(
+      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}});
+  return node;
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    Tokenizer::from_json(text, "file.json");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(TokenizerJson, SupportedPatterns) {
+  for (
+      const std::string pattern :
+      {R"(\s+(?!\S)|\S+|\s)", R"(\p{Lu}?\p{Ll}+|.)", R"((?i:'s|'t)|[^']+|')", R"([^\s]++|\s++)",
+       R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}) {
+    Json json = small();
+    json["pre_tokenizer"] = split(pattern);
+    const Tokenizer tokenizer = Tokenizer::from_json(json.dump());
+    for (const std::string text : {"don't  STOP\n\n abABab 12345", "\n", " ", "\u3000é", "'"}) {
+      EXPECT_FALSE(tokenizer.encode(text).empty());
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text) << pattern;
+    }
+  }
+}
+
+TEST(TokenizerJson, AThirdPatternThatMatchesNothingStillEncodes) {
+  Json json = small();
+  json["pre_tokenizer"] = split("zzz");
+  EXPECT_EQ(Tokenizer::from_json(json.dump()).encode("ab").size(), 1u);
+  json["pre_tokenizer"] = split("x*");  // Empty matches.
+  EXPECT_EQ(Tokenizer::from_json(json.dump()).encode("abxxab").size(), 4u);
+}
+
+TEST(TokenizerJson, ErrorsNameTheElement) {
+  const auto changed = [](const std::function<void(Json&)>& change) {
+    Json json = small();
+    change(json);
+    return error_of(json.dump());
+  };
+  EXPECT_THAT(changed([](Json& j) { j["pre_tokenizer"] = split("(abc"); }),
+              HasSubstr("file.json.pre_tokenizer.pretokenizers[0].pattern.Regex"));
+  EXPECT_THAT(changed([](Json& j) { j["pre_tokenizer"] = split("\\C"); }), HasSubstr("not supported"));
+  EXPECT_THAT(changed([](Json& j) { j["pre_tokenizer"] = split("a", "Removed"); }),
+              HasSubstr("pretokenizers[0].behavior"));
+  EXPECT_THAT(changed([](Json& j) { j["pre_tokenizer"] = split("a", "Sideways"); }),
+              HasSubstr("pretokenizers[0].behavior"));
+  EXPECT_THAT(changed([](Json& j) { j["pre_tokenizer"]["type"] = "Mystery"; }), HasSubstr("'Mystery'"));
+  EXPECT_THAT(changed([](Json& j) { j["pre_tokenizer"] = nullptr; }),
+              HasSubstr("file.json.pre_tokenizer: missing"));
+  EXPECT_THAT(changed([](Json& j) {
+                j["normalizer"] = {{"type", "NFC"}};
+              }),
+              HasSubstr("file.json.normalizer: normalizer 'NFC'"));
+  EXPECT_THAT(changed([](Json& j) { j["decoder"]["type"] = "WordPiece"; }),
+              HasSubstr("file.json.decoder.type"));
+  EXPECT_THAT(changed([](Json& j) { j["decoder"] = nullptr; }), HasSubstr("file.json.decoder"));
+  EXPECT_THAT(changed([](Json& j) {
+                j["post_processor"] = {{"type", "Bert"}};
+              }),
+              HasSubstr("file.json.post_processor.type"));
+  EXPECT_THAT(changed([](Json& j) { j["model"]["type"] = "Unigram"; }), HasSubstr("file.json.model.type"));
+  EXPECT_THAT(changed([](Json& j) { j["model"]["dropout"] = 0.1; }), HasSubstr("file.json.model.dropout"));
+  EXPECT_THAT(changed([](Json& j) { j["model"]["surprise"] = 1; }), HasSubstr("file.json.model.surprise"));
+  EXPECT_THAT(changed([](Json& j) { j["surprise"] = 1; }), HasSubstr("file.json.surprise"));
+  EXPECT_THAT(changed([](Json& j) { j["model"]["vocab"].erase("a"); }), HasSubstr("1 of the 256 bytes"));
+  EXPECT_THAT(changed([](Json& j) { j["model"]["vocab"].erase("ab"); }),
+              HasSubstr("file.json.model.merges[0]: 'ab'"));
+  EXPECT_THAT(changed([](Json& j) { j["model"]["vocab"]["ab"] = 5; }), HasSubstr("id 5 is given twice"));
+  EXPECT_THAT(changed([](Json& j) { j["model"]["vocab"]["x y"] = -4; }),
+              HasSubstr("file.json.model.vocab['x y']"));
+  EXPECT_THAT(changed([](Json& j) { j["model"]["vocab"]["xy"] = 1ll << 40; }),
+              HasSubstr("expected a token id"));
+  EXPECT_THAT(changed([](Json& j) { j["model"]["merges"][0] = "a b c"; }),
+              HasSubstr("file.json.model.merges[0]"));
+  EXPECT_THAT(changed([](Json& j) { j["model"]["merges"][0] = Json::array({"a"}); }),
+              HasSubstr("file.json.model.merges[0]"));
+  EXPECT_THAT(changed([](Json& j) { j["added_tokens"][0]["id"] = 7; }),
+              HasSubstr("'<|endoftext|>' has id 7"));
+  EXPECT_THAT(changed([](Json& j) { j["added_tokens"][0]["content"] = ""; }),
+              HasSubstr("file.json.added_tokens[0].content"));
+  EXPECT_THAT(changed([](Json& j) { j["added_tokens"][0]["lstrip"] = 3; }),
+              HasSubstr("file.json.added_tokens[0].lstrip"));
+  // The id would mean the byte 0x0D and the letter.
+  EXPECT_THAT(changed([](Json& j) {
+                j["added_tokens"].push_back({{"id", j["model"]["vocab"]["č"]}, {"content", "č"}});
+              }),
+              HasSubstr("model.vocab['č']"));
+  EXPECT_THAT(error_of("{"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of(""), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("expected an object"));
+  EXPECT_THAT(error_of(std::string(100000, '[')), HasSubstr("not valid JSON"));
+  EXPECT_EQ(error_of(small().dump()), "no error");
+}
+
+TEST(TokenizerJson, MergesAsStringsAndPairs) {
+  Json json = small();
+  json["model"]["merges"][0] = "a b";
+  EXPECT_EQ(Tokenizer::from_json(json.dump()).encode("ab").size(), 1u);
+}
+
+// Damaged files: always an error or a tokenizer that works, never a crash.
+TEST(TokenizerJson, MutatedFiles) {
+  const std::string original = read_file(fixture("bl_overlapping_added.json"));
+  std::mt19937 random(13);
+  const std::string characters = "{}[]\":,0123456789-.eE\\untfl \x00\xff\xc3";
+  int loaded = 0, refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = original;
+    for (size_t edits = 1 + random() % 3; edits > 0; --edits) {
+      const size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0:
+          text[at] = characters[random() % characters.size()];
+          break;
+        case 1:
+          text.erase(at, 1 + random() % 40);
+          break;
+        case 2:
+          text.insert(at, text.substr(random() % text.size(), random() % 40));
+          break;
+        default:
+          text.insert(at, 1, characters[random() % characters.size()]);
+      }
+      if (text.empty()) text = "{";
+    }
+    try {
+      const Tokenizer tokenizer = Tokenizer::from_json(text);
+      const auto ids = tokenizer.encode("<a>bc don't 12 é\n\n x<a>b", true);
+      EXPECT_FALSE(ids.empty());
+      tokenizer.decode(ids);
+      ++loaded;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("tokenizer.json"));
+      ++refused;
+    }
+  }
+  EXPECT_GT(loaded, 50);
+  EXPECT_GT(refused, 1000);
+}
+
+}  // namespace
+}  // namespace megalith
