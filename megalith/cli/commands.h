@@ -1,0 +1,22 @@
+// The commands of `megalith`, one file each. Every function adds a subcommand whose callback runs it; errors
+// are exceptions, which main() turns into exit statuses.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace megalith {
+
+void add_tokenizer_command(CLI::App& app);
+void add_data_command(CLI::App& app);
+void add_train_command(CLI::App& app);
+void add_eval_command(CLI::App& app);
+void add_generate_command(CLI::App& app);
+void add_convert_command(CLI::App& app);
+void add_inspect_command(CLI::App& app);
+void add_report_command(CLI::App& app);
+void add_config_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
+
+}  // namespace megalith

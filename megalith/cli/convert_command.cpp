@@ -1,0 +1,52 @@
+// megalith convert
+#include <CLI/CLI.hpp>
+
+#include "megalith/base/log.h"
+#include "megalith/cli/commands.h"
+#include "megalith/cli/model_options.h"
+#include "megalith/train/training_state.h"
+
+namespace megalith {
+
+namespace {
+
+struct Options {
+  std::string from, to, format = "huggingface", dtype = "f32";
+};
+
+void run(const Options& options) {
+  const DType dtype = parse_dtype(options.dtype);
+  check_input(options.format == "huggingface" || options.format == "megalith",
+              "--format {}: choose huggingface or megalith", options.format);
+  const ModelDescription description = describe_model(options.from);
+  Arena workspace("workspace");
+  const ExecContext exec{workspace, default_threads()};
+  const LoadedModel model(description, DType::f32, exec);
+  if (options.format == "huggingface") {
+    save_hugging_face(model, description.tokenizer_json, dtype, options.to);
+  } else {
+    check_input(dtype == DType::f32, "--dtype {}: Megalith checkpoints hold F32 weights", options.dtype);
+    save_model_checkpoint(model, description.tokenizer_json, options.to, TrainingState().to_json());
+  }
+  if (description.tokenizer_json.empty())
+    log_warning("{} has no tokenizer.json; none is written", options.from);
+  log_info("wrote {}", options.to);
+}
+
+}  // namespace
+
+void add_convert_command(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("convert", "Write a model in another form");
+  command->add_option("--from", options->from, "Run, checkpoint or Hugging Face directory")
+      ->required()
+      ->option_text("DIR");
+  command->add_option("--to", options->to, "Directory to write")->required()->option_text("DIR");
+  command->add_option("--format", options->format, "huggingface (default) or megalith")
+      ->option_text("FORMAT");
+  command->add_option("--dtype", options->dtype, "Type of the written weights: f32 (default), bf16, f16")
+      ->option_text("TYPE");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace megalith
