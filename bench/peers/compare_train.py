@@ -1,6 +1,6 @@
 """Compares GPT-2 124M training steps of Megalith and PyTorch in interleaved rounds, and prints a table of ratios.
 
-    python bench/peers/compare_train.py --megalith build/release/megalith
+    python bench/peers/compare_train.py --megalith build/release/bin/megalith
         [--precision fp32 bf16] [--tokens 256 1024] [--batch 4] [--rounds 3] [--default-malloc] [--json FILE]
 
 A round runs, for every precision and length, `megalith bench train`, PyTorch eager and PyTorch compiled (and PyTorch
