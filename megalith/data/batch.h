@@ -6,8 +6,8 @@
 
 namespace megalith {
 
-/// B rows of T positions, row-major. The buffers are reused from step to step: after the first fill of a shape nothing is
-/// allocated.
+/// B rows of T positions, row-major. The buffers are reused from step to step: after the first fill of a
+/// shape nothing is allocated.
 struct Batch {
   int64_t rows = 0;
   int64_t sequence_length = 0;

@@ -23,14 +23,15 @@ struct BatchSourceOptions {
   int64_t sequence_length = 1024;
   uint64_t seed = 1234;
   bool shuffle = true;
-  /// Positions and attention restart at document bounds. The pair (last token of a document, first token of the next) then
-  /// has loss_mask 0, since the prediction cannot see anything that bears on it. When off, every pair counts, as
-  /// Megatron-LM does by default. Documents are those of the dataset's index, whether or not they end with an end-of-document token.
+  /// Positions and attention restart at document bounds. The pair (last token of a document, first token of
+  /// the next) then has loss_mask 0, since the prediction cannot see anything that bears on it. When off,
+  /// every pair counts, as Megatron-LM does by default. Documents are those of the dataset's index, whether
+  /// or not they end with an end-of-document token.
   bool reset_at_documents = false;
 };
 
-/// Batches of one part (train, validation or test). Sample n is the same whatever was asked before and however samples
-/// are grouped into batches.
+/// Batches of one part (train, validation or test). Sample n is the same whatever was asked before and
+/// however samples are grouped into batches.
 class BatchSource {
  public:
   BatchSource(std::vector<std::shared_ptr<const GptDataset>> datasets, std::vector<double> weights,
@@ -44,8 +45,8 @@ class BatchSource {
   /// Samples until a dataset is first repeated: of one dataset, the whole samples of one pass.
   uint64_t samples_per_pass() const;
   uint64_t tokens_per_epoch() const;
-  /// Largest token id that the datasets' type allows is not a promise about the vocabulary: checks every token of a filled
-  /// batch against `vocabulary_size`. Throws InputError naming the dataset and the id.
+  /// Checks every token of filled batches: an id of `vocabulary_size` or more is an InputError that names the
+  /// dataset. Not checked before this is called.
   void require_vocabulary(int64_t vocabulary_size) { vocabulary_size_ = vocabulary_size; }
   int64_t sequence_length() const { return options_.sequence_length; }
 
@@ -65,10 +66,12 @@ struct BatchSources {
   std::shared_ptr<BatchSource> test;
 };
 
-/// Opens `train` and splits every dataset by `split` ("949,50,1"). When `validation` or `test` entries are given, they take
-/// the place of the split's parts, and with both (or with an empty `split`) the train datasets are used whole. The validation and test
-/// sources are not shuffled, so that losses of different runs compare.
-BatchSources open_batch_sources(const std::vector<DatasetEntry>& train, const std::vector<DatasetEntry>& validation,
+/// Opens `train` and splits every dataset by `split` ("949,50,1"). When `validation` or `test` entries are
+/// given, they take the place of the split's parts, and with both (or with an empty `split`) the train
+/// datasets are used whole. The validation and test sources are not shuffled, so that losses of different
+/// runs compare.
+BatchSources open_batch_sources(const std::vector<DatasetEntry>& train,
+                                const std::vector<DatasetEntry>& validation,
                                 const std::vector<DatasetEntry>& test, const std::string& split,
                                 const BatchSourceOptions& options);
 

@@ -1,7 +1,8 @@
 // Weighted mixing of datasets by the greedy largest-error rule.
 //
-// Sample i comes from the dataset whose count so far lags furthest behind weight * max(i, 1) (ties: the first of
-// them), as in Megatron-LM; datasets of weight 0 give none. Counts stay within 1 of weight * i for two datasets.
+// Sample i comes from the dataset whose count so far lags furthest behind weight * max(i, 1) (ties: the first
+// of them), as in Megatron-LM; datasets of weight 0 give none. Counts stay within 1 of weight * i for two
+// datasets.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ class Blend {
   explicit Blend(std::vector<double> weights);
 
   const std::vector<double>& weights() const { return weights_; }
-  /// Sample `index` of the mixture. Cheap for indices in rising order; others start from the nearest of the states that are
-  /// kept every few thousand samples. Safe to call from several threads.
+  /// Sample `index` of the mixture. Cheap for indices in rising order; others start from the nearest of the
+  /// states that are kept every few thousand samples. Safe to call from several threads.
   Pick at(uint64_t index) const;
 
  private:

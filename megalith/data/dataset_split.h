@@ -20,7 +20,8 @@ class DatasetPart {
   /// Tokens [begin, end) of all tokens in document order.
   DatasetPart(std::shared_ptr<const IndexedDataset> dataset, uint64_t begin, uint64_t end);
   /// Documents [first, last).
-  static DatasetPart of_documents(std::shared_ptr<const IndexedDataset> dataset, uint64_t first, uint64_t last);
+  static DatasetPart of_documents(std::shared_ptr<const IndexedDataset> dataset, uint64_t first,
+                                  uint64_t last);
 
   const IndexedDataset& dataset() const { return *dataset_; }
   uint64_t documents() const { return last_document_ - first_document_; }
@@ -41,12 +42,14 @@ class DatasetPart {
 /// Weights of the train, validation and test parts, summing to 1.
 struct SplitWeights {
   std::array<double, 3> weights{1.0, 0.0, 0.0};
-  /// Reads "949,50,1" (one to three numbers, normalised to sum 1). Throws InputError for negative, missing or all-zero ones.
+  /// Reads "949,50,1" (one to three numbers, normalised to sum 1). Throws InputError for negative, missing or
+  /// all-zero ones.
   static SplitWeights parse(std::string_view text);
 };
 
-/// The three parts: by documents with bounds round(cumulative weight * documents), as in Megatron-LM; when that leaves a
-/// part with a weight but without tokens, by token ranges instead (logged). Parts without a weight are empty.
+/// The three parts: by documents with bounds round(cumulative weight * documents), as in Megatron-LM; when
+/// that leaves a part with a weight but without tokens, by token ranges instead (logged). Parts without a
+/// weight are empty.
 std::array<DatasetPart, 3> split_dataset(const std::shared_ptr<const IndexedDataset>& dataset,
                                          const SplitWeights& weights);
 

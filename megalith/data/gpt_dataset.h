@@ -1,8 +1,9 @@
 // Training samples from a stream of documents: the order of samples as a pure function of seed and index.
 //
-// As in Megatron-LM, an epoch is all documents in shuffled order laid end to end, sample k is tokens [k T, k T + T] of
-// that stream (T inputs and one more target), and samples are shuffled again. Each epoch has its own shuffles (what Megatron
-// does for a short last epoch it does for every one here), so sample i never depends on how long the run will be.
+// As in Megatron-LM, an epoch is all documents in shuffled order laid end to end, sample k is tokens [k T, k
+// T + T] of that stream (T inputs and one more target), and samples are shuffled again. Each epoch has its
+// own shuffles (what Megatron does for a short last epoch it does for every one here), so sample i never
+// depends on how long the run will be.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +38,9 @@ class GptDataset {
   const DatasetPart& part() const { return part_; }
   int64_t sequence_length() const { return options_.sequence_length; }
 
-  /// Writes the T+1 tokens of sample `index` (any index: epochs follow each other without end), and for each the column of
-  /// the first token of its document in this sample. Both spans have T+1 entries. Safe to call from several threads.
+  /// Writes the T+1 tokens of sample `index` (any index: epochs follow each other without end), and for each
+  /// the column of the first token of its document in this sample. Both spans have T+1 entries. Safe to call
+  /// from several threads.
   void sample(uint64_t index, std::span<int32_t> tokens, std::span<int32_t> document_start) const;
 
  private:
