@@ -1,0 +1,145 @@
+// Activations and their derivatives.
+#include "megalith/ops/cpu/families.h"
+#include "megalith/ops/cpu/math.h"
+#include "megalith/ops/cpu/storage.h"
+
+namespace megalith::cpu::MEGALITH_LEVEL {
+
+namespace {
+
+struct Slope {
+  float value, derivative;
+};
+
+/// 0.5 x (1 + tanh u) = x logistic(2u) with u = sqrt(2/pi) (x + 0.044715 x^3).
+struct GeluTanh {
+  static constexpr float kRoot = 0.79788456080286536f, kCubic = 0.044715f;
+  MEGALITH_INLINE static float value(float x) {
+    return x * logistic(2.0f * kRoot * (x + kCubic * x * x * x));
+  }
+  MEGALITH_INLINE static Slope slope(float x) {
+    const float s = logistic(2.0f * kRoot * (x + kCubic * x * x * x));
+    const float twice_du = 2.0f * kRoot * (1.0f + 3.0f * kCubic * x * x);
+    return {x * s, s + x * s * (1.0f - s) * twice_du};
+  }
+};
+
+struct GeluErf {
+  MEGALITH_INLINE static float value(float x) { return x * normal_distribution(x); }
+  MEGALITH_INLINE static Slope slope(float x) {
+    const float p = normal_distribution(x);
+    return {x * p, p + x * normal_density(x)};
+  }
+};
+
+struct Relu {
+  MEGALITH_INLINE static float value(float x) { return x > 0 ? x : 0.0f; }
+  MEGALITH_INLINE static Slope slope(float x) { return {x > 0 ? x : 0.0f, x > 0 ? 1.0f : 0.0f}; }
+};
+
+struct Silu {
+  MEGALITH_INLINE static float value(float x) { return x * logistic(x); }
+  MEGALITH_INLINE static Slope slope(float x) {
+    const float s = logistic(x);
+    return {x * s, s + x * s * (1.0f - s)};
+  }
+};
+
+template <class T, class F>
+void plain_forward(const T* x, T* y, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = store<T>(F::value(load(x[i])));
+}
+
+template <class T, class F>
+void plain_backward(const T* x, const T* dy, T* dx, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) dx[i] = store<T>(load(dy[i]) * F::slope(load(x[i])).derivative);
+}
+
+template <class T, class F>
+void gated_forward(const T* x, T* y, int64_t rows, int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T *gate = x + r * 2 * columns, *up = gate + columns;
+    T* out = y + r * columns;
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) out[j] = store<T>(F::value(load(gate[j])) * load(up[j]));
+  }
+}
+
+template <class T, class F>
+void gated_backward(const T* x, const T* dy, T* dx, int64_t rows, int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T *gate = x + r * 2 * columns, *up = gate + columns, *d = dy + r * columns;
+    T *dgate = dx + r * 2 * columns, *dup = dgate + columns;
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      const Slope slope = F::slope(load(gate[j]));
+      const float upward = load(up[j]), gradient = load(d[j]);
+      dgate[j] = store<T>(gradient * upward * slope.derivative);
+      dup[j] = store<T>(gradient * slope.value);
+    }
+  }
+}
+
+/// The order of megalith::Activation.
+template <class T>
+void activation_forward(int activation, const void* x_raw, void* y_raw, int64_t rows, int64_t columns) {
+  const T* x = static_cast<const T*>(x_raw);
+  T* y = static_cast<T*>(y_raw);
+  switch (activation) {
+    case 0:
+      return plain_forward<T, GeluTanh>(x, y, rows * columns);
+    case 1:
+      return plain_forward<T, GeluErf>(x, y, rows * columns);
+    case 2:
+      return plain_forward<T, Relu>(x, y, rows * columns);
+    case 3:
+      return plain_forward<T, Silu>(x, y, rows * columns);
+    case 4:
+      return gated_forward<T, Silu>(x, y, rows, columns);
+    case 5:
+      return gated_forward<T, GeluTanh>(x, y, rows, columns);
+    default:
+      return gated_forward<T, GeluErf>(x, y, rows, columns);
+  }
+}
+
+template <class T>
+void activation_backward(int activation, const void* x_raw, const void* dy_raw, void* dx_raw, int64_t rows,
+                         int64_t columns) {
+  const T *x = static_cast<const T*>(x_raw), *dy = static_cast<const T*>(dy_raw);
+  T* dx = static_cast<T*>(dx_raw);
+  switch (activation) {
+    case 0:
+      return plain_backward<T, GeluTanh>(x, dy, dx, rows * columns);
+    case 1:
+      return plain_backward<T, GeluErf>(x, dy, dx, rows * columns);
+    case 2:
+      return plain_backward<T, Relu>(x, dy, dx, rows * columns);
+    case 3:
+      return plain_backward<T, Silu>(x, dy, dx, rows * columns);
+    case 4:
+      return gated_backward<T, Silu>(x, dy, dx, rows, columns);
+    case 5:
+      return gated_backward<T, GeluTanh>(x, dy, dx, rows, columns);
+    default:
+      return gated_backward<T, GeluErf>(x, dy, dx, rows, columns);
+  }
+}
+
+template <class T>
+void add_typed(TypedKernels& kernels) {
+  kernels.activation_forward = activation_forward<T>;
+  kernels.activation_backward = activation_backward<T>;
+}
+
+}  // namespace
+
+void add_activation_kernels(KernelTable& table) {
+  add_typed<float>(table.typed[0]);
+  add_typed<BrainFloat>(table.typed[1]);
+  add_typed<HalfFloat>(table.typed[2]);
+}
+
+}  // namespace megalith::cpu::MEGALITH_LEVEL

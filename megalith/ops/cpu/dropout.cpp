@@ -1,0 +1,107 @@
+// Row operations that a dropout mask may be part of: residual sums and embeddings.
+#include "megalith/ops/cpu/families.h"
+#include "megalith/ops/cpu/philox.h"
+#include "megalith/ops/cpu/storage.h"
+
+namespace megalith::cpu::MEGALITH_LEVEL {
+
+namespace {
+
+template <class T>
+void residual_add(const MaskSource& mask, const void* x_raw, const void* delta_raw, void* y_raw,
+                  int64_t first_row, int64_t rows, int64_t columns) {
+  const T *x = static_cast<const T*>(x_raw), *delta = static_cast<const T*>(delta_raw);
+  T* y = static_cast<T*>(y_raw);
+  if (!mask.active) {
+#pragma omp simd
+    for (int64_t i = 0; i < rows * columns; ++i) y[i] = store<T>(load(x[i]) + load(delta[i]));
+    return;
+  }
+  float factors[kMaskChunk];
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t begin = 0; begin < columns; begin += kMaskChunk) {
+      const int64_t n = smaller(kMaskChunk, columns - begin), at = r * columns + begin;
+      mask_factors(mask, static_cast<uint64_t>(first_row + r), static_cast<uint64_t>(begin), n, factors);
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) {
+        y[at + j] = store<T>(load(x[at + j]) + load(delta[at + j]) * factors[j]);
+      }
+    }
+  }
+}
+
+template <class T>
+void masked_copy(const MaskSource& mask, const void* dy_raw, void* dx_raw, int64_t first_row, int64_t rows,
+                 int64_t columns) {
+  const T* dy = static_cast<const T*>(dy_raw);
+  T* dx = static_cast<T*>(dx_raw);
+  float factors[kMaskChunk];
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t begin = 0; begin < columns; begin += kMaskChunk) {
+      const int64_t n = smaller(kMaskChunk, columns - begin), at = r * columns + begin;
+      mask_factors(mask, static_cast<uint64_t>(first_row + r), static_cast<uint64_t>(begin), n, factors);
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) dx[at + j] = store<T>(load(dy[at + j]) * factors[j]);
+    }
+  }
+}
+
+template <class T>
+void embed_row(const MaskSource& mask, const void* token_raw, const void* position_raw, void* y_raw,
+               int64_t row, int64_t columns) {
+  const T *token = static_cast<const T*>(token_raw), *position = static_cast<const T*>(position_raw);
+  T* y = static_cast<T*>(y_raw);
+  float factors[kMaskChunk], sums[kMaskChunk];
+  for (int64_t begin = 0; begin < columns; begin += kMaskChunk) {
+    const int64_t n = smaller(kMaskChunk, columns - begin);
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) sums[j] = load(token[begin + j]);
+    if (position != nullptr) {
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) sums[j] += load(position[begin + j]);
+    }
+    if (mask.active) {
+      mask_factors(mask, static_cast<uint64_t>(row), static_cast<uint64_t>(begin), n, factors);
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) sums[j] *= factors[j];
+    }
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) y[begin + j] = store<T>(sums[j]);
+  }
+}
+
+template <class T>
+void add_row(const MaskSource& mask, const void* dy_raw, float* table, int64_t row, int64_t begin,
+             int64_t end) {
+  const T* dy = static_cast<const T*>(dy_raw);
+  if (!mask.active) {
+#pragma omp simd
+    for (int64_t j = begin; j < end; ++j) table[j] += load(dy[j]);
+    return;
+  }
+  float factors[kMaskChunk];
+  for (int64_t at = begin; at < end; at += kMaskChunk) {
+    const int64_t n = smaller(kMaskChunk, end - at);
+    mask_factors(mask, static_cast<uint64_t>(row), static_cast<uint64_t>(at), n, factors);
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) table[at + j] += load(dy[at + j]) * factors[j];
+  }
+}
+
+template <class T>
+void add_typed(TypedKernels& kernels) {
+  kernels.residual_add = residual_add<T>;
+  kernels.masked_copy = masked_copy<T>;
+  kernels.embed_row = embed_row<T>;
+  kernels.add_row = add_row<T>;
+}
+
+}  // namespace
+
+void add_dropout_kernels(KernelTable& table) {
+  add_typed<float>(table.typed[0]);
+  add_typed<BrainFloat>(table.typed[1]);
+  add_typed<HalfFloat>(table.typed[2]);
+}
+
+}  // namespace megalith::cpu::MEGALITH_LEVEL

@@ -1,0 +1,59 @@
+// Softmax and its logarithmic normaliser over one row of logits.
+#include "megalith/ops/cpu/families.h"
+#include "megalith/ops/cpu/math.h"
+#include "megalith/ops/cpu/storage.h"
+
+namespace megalith::cpu::MEGALITH_LEVEL {
+
+namespace {
+
+/// One pass: the sum is kept relative to the largest logit of the chunks so far and rescaled when a chunk
+/// brings a larger one.
+template <class T>
+float log_sum_exp(const void* x_raw, int64_t n) {
+  constexpr int64_t kChunk = 1024;
+  const T* x = static_cast<const T*>(x_raw);
+  float largest = -__builtin_inff();
+  float sum = 0;
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    const int64_t end = smaller(n, begin + kChunk);
+    float chunk_largest = -__builtin_inff();
+#pragma omp simd reduction(max : chunk_largest)
+    for (int64_t j = begin; j < end; ++j) chunk_largest = larger(chunk_largest, load(x[j]));
+    if (chunk_largest > largest) {
+      sum *= exponential(largest - chunk_largest);
+      largest = chunk_largest;
+    }
+    float chunk_sum = 0;
+#pragma omp simd reduction(+ : chunk_sum)
+    for (int64_t j = begin; j < end; ++j) chunk_sum += exponential(load(x[j]) - largest);
+    sum += chunk_sum;
+  }
+  return largest + __builtin_logf(sum);
+}
+
+template <class T>
+void softmax_gradient(void* x_raw, float log_sum, int64_t target, float weight, int64_t n, int64_t padded) {
+  T* x = static_cast<T*>(x_raw);
+  const float at_target = (exponential(load(x[target]) - log_sum) - 1.0f) * weight;
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) x[j] = store<T>(exponential(load(x[j]) - log_sum) * weight);
+  x[target] = store<T>(at_target);
+  for (int64_t j = n; j < padded; ++j) x[j] = store<T>(0.0f);
+}
+
+template <class T>
+void add_typed(TypedKernels& kernels) {
+  kernels.log_sum_exp = log_sum_exp<T>;
+  kernels.softmax_gradient = softmax_gradient<T>;
+}
+
+}  // namespace
+
+void add_loss_kernels(KernelTable& table) {
+  add_typed<float>(table.typed[0]);
+  add_typed<BrainFloat>(table.typed[1]);
+  add_typed<HalfFloat>(table.typed[2]);
+}
+
+}  // namespace megalith::cpu::MEGALITH_LEVEL

@@ -1,0 +1,88 @@
+#include "megalith/ops/embedding.h"
+
+#include "megalith/ops/cpu/dispatch.h"
+#include "megalith/ops/mask_source.h"
+#include "megalith/ops/parallel.h"
+
+namespace megalith {
+
+namespace {
+
+void check_ids(const TensorView& ids, const TensorView& table, const char* operation, const char* what) {
+  const int32_t* id = ids.data<int32_t>();
+  const int64_t rows = table.shape()[0];
+  for (int64_t n = 0; n < ids.elements(); ++n) {
+    check(id[n] >= 0 && id[n] < rows, "{}: {} {} at row {} is outside its table of {} rows", operation, what,
+          id[n], n, rows);
+  }
+}
+
+void expect_table(const TensorView& table, DType dtype, int64_t columns, const char* operation,
+                  const char* what) {
+  check(!table.empty() && table.shape().rank() == 2, "{}: {} must be a matrix", operation, what);
+  expect(table, dtype, {table.shape()[0], columns}, operation, what);
+}
+
+}  // namespace
+
+void embedding_forward(const ExecContext& context, TensorView tokens, TensorView positions,
+                       TensorView token_table, TensorView position_table, const Dropout& dropout,
+                       TensorView y) {
+  constexpr const char* kName = "embedding_forward";
+  check(y.shape().rank() == 2, "{}: y {} must be a matrix", kName, to_string(y.shape()));
+  const int64_t rows = y.shape()[0], columns = y.columns();
+  expect_table(token_table, y.dtype(), columns, kName, "token_table");
+  expect(tokens, DType::i32, {rows}, kName, "tokens");
+  check_ids(tokens, token_table, kName, "token");
+  if (!position_table.empty()) {
+    expect_table(position_table, y.dtype(), columns, kName, "position_table");
+    expect(positions, DType::i32, {rows}, kName, "positions");
+    check_ids(positions, position_table, kName, "position");
+  }
+  const cpu::TypedKernels& kernels = cpu::typed(y.dtype());
+  const cpu::MaskSource mask = mask_source(dropout);
+  ProfileScope scope(context, "embedding");
+  const int32_t* token = tokens.data<int32_t>();
+  const int32_t* position = position_table.empty() ? nullptr : positions.data<int32_t>();
+  parallel_blocks(context, rows, rows_per_block(columns), [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      kernels.embed_row(mask, row_of(token_table, token[n]),
+                        position == nullptr ? nullptr : row_of(position_table, position[n]), row_of(y, n), n,
+                        columns);
+    }
+  });
+}
+
+void embedding_backward(const ExecContext& context, TensorView dy, TensorView tokens, TensorView positions,
+                        const Dropout& dropout, TensorView d_token_table, TensorView d_position_table) {
+  constexpr const char* kName = "embedding_backward";
+  check(dy.shape().rank() == 2, "{}: dy {} must be a matrix", kName, to_string(dy.shape()));
+  const int64_t rows = dy.shape()[0], columns = dy.columns();
+  expect_table(d_token_table, DType::f32, columns, kName, "d_token_table");
+  expect(tokens, DType::i32, {rows}, kName, "tokens");
+  check_ids(tokens, d_token_table, kName, "token");
+  if (!d_position_table.empty()) {
+    expect_table(d_position_table, DType::f32, columns, kName, "d_position_table");
+    expect(positions, DType::i32, {rows}, kName, "positions");
+    check_ids(positions, d_position_table, kName, "position");
+  }
+  const cpu::TypedKernels& kernels = cpu::typed(dy.dtype());
+  const cpu::MaskSource mask = mask_source(dropout);
+  ProfileScope scope(context, "embedding");
+  const int32_t* token = tokens.data<int32_t>();
+  const int32_t* position = d_position_table.empty() ? nullptr : positions.data<int32_t>();
+  // Rows may repeat, so threads share out columns: every table entry is summed in the order of the rows.
+  constexpr int64_t kColumns = 64;
+  parallel_blocks(context, columns, kColumns, [&](int64_t begin, int64_t end) {
+    for (int64_t n = 0; n < rows; ++n) {
+      kernels.add_row(mask, row_of(dy, n), static_cast<float*>(row_of(d_token_table, token[n])), n, begin,
+                      end);
+      if (position != nullptr) {
+        kernels.add_row(mask, row_of(dy, n), static_cast<float*>(row_of(d_position_table, position[n])), n,
+                        begin, end);
+      }
+    }
+  });
+}
+
+}  // namespace megalith

@@ -1,0 +1,154 @@
+#include "megalith/ops/gemm.h"
+
+#include <cstring>
+
+#include "megalith/ops/cpu/dispatch.h"
+#include "megalith/ops/parallel.h"
+
+namespace megalith {
+
+namespace {
+
+constexpr int64_t kPanel = cpu::GemmKernels::kPanel;
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+int64_t divide_up(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
+}
+
+/// How the rectangle of C is cut into tasks, and the summed dimension into passes. A packed block of B
+/// (columns x units) stays in the second-level cache while rows of A stream past it.
+struct Blocking {
+  int64_t units;    // along the summed dimension, in a pass
+  int64_t columns;  // of a task
+  int64_t rows;     // of a task
+  int64_t column_tasks, row_tasks;
+
+  Blocking(int64_t m, int64_t n, int64_t total_units, int64_t row_tile, int threads) {
+    constexpr int64_t kFewRows = 32;  // below, B is read once and hardly reused: small blocks in many tasks
+    const bool few = m <= kFewRows;
+    const int64_t most_columns = few ? kPanel : 384, most_units = few ? 128 : 384;
+    const int64_t passes = std::max<int64_t>(1, divide_up(total_units, most_units));
+    units = std::max<int64_t>(1, round_up(divide_up(total_units, passes), 16));
+    columns = round_up(divide_up(n, divide_up(n, most_columns)), kPanel);
+    column_tasks = divide_up(n, columns);
+    constexpr int64_t kFewestRows = 96, kMostRows = 2048;
+    row_tasks = divide_up(m, kMostRows);
+    // Rows are split only as far as the threads would otherwise idle: each split packs B again.
+    while (idle_share(threads) > 0.1 && divide_up(m, row_tasks + 1) >= kFewestRows) ++row_tasks;
+    rows = round_up(divide_up(m, row_tasks), row_tile);
+    row_tasks = divide_up(m, rows);
+  }
+
+  double idle_share(int threads) const {
+    const int64_t tasks = column_tasks * row_tasks, rounds = divide_up(tasks, threads);
+    return 1.0 - static_cast<double>(tasks) / static_cast<double>(rounds * threads);
+  }
+};
+
+/// A whose rows the inner kernel can read in place.
+struct RowOperand {
+  const char* data;
+  int64_t row_bytes;
+};
+
+/// Converts or pads A where its rows are not whole units of the kernel.
+RowOperand prepare_rows(const ExecContext& context, const cpu::GemmKernels& kernels, const GemmOperand& a,
+                        int64_t m, int64_t k) {
+  const size_t size = size_of(a.dtype);
+  const char* source = static_cast<const char*>(a.data);
+  if (kernels.a_direct && k % kernels.elements_per_unit == 0) {
+    return {source, a.stride * static_cast<int64_t>(size)};
+  }
+  const int64_t row_bytes = round_up(k, kernels.elements_per_unit) / kernels.elements_per_unit * 4;
+  char* rows = static_cast<char*>(context.workspace.allocate(static_cast<size_t>(m * row_bytes)));
+  parallel_blocks(context, m, rows_per_block(k), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      char* to = rows + i * row_bytes;
+      const char* from = source + static_cast<size_t>(i * a.stride) * size;
+      if (kernels.a_direct) {
+        const size_t bytes = static_cast<size_t>(k) * size;
+        std::memcpy(to, from, bytes);
+        std::memset(to + bytes, 0, static_cast<size_t>(row_bytes) - bytes);
+      } else {
+        cpu::typed(a.dtype).to_float(from, reinterpret_cast<float*>(to), k);
+      }
+    }
+  });
+  return {rows, row_bytes};
+}
+
+}  // namespace
+
+void gemm(const ExecContext& context, int64_t m, int64_t n, int64_t k, const GemmOperand& a,
+          const GemmOperand& b, const GemmResult& c) {
+  if (m == 0 || n == 0) return;
+  const cpu::GemmKernels& kernels = cpu::kernels().gemm[cpu::type_index(a.dtype)];
+  const cpu::TypedKernels& output = cpu::typed(c.dtype);
+  const int64_t step = kernels.elements_per_unit, tile = kernels.row_tile;
+  const int64_t total_units = divide_up(k, step);
+  const Blocking blocking(m, n, total_units, tile, std::max(1, context.threads));
+  ArenaScope arena(context.workspace);
+  const bool packs_a = !a.sum_contiguous;
+  const RowOperand direct = packs_a ? RowOperand{nullptr, 0} : prepare_rows(context, kernels, a, m, k);
+
+  // Passes accumulate in C itself where C is fp32 and made of whole vectors, else in a buffer.
+  const bool one_pass = total_units <= blocking.units;
+  const bool in_place = c.dtype == DType::f32 && c.stride % 16 == 0 && n % 16 == 0;
+  const int64_t packed_rows = round_up(96, tile);
+  const int64_t packed_panel_bytes = (blocking.units * tile + kernels.slack_a) * 4;
+  const int64_t b_bytes = blocking.columns * blocking.units * 4;
+  const int64_t a_bytes = packs_a ? packed_rows / tile * packed_panel_bytes : 0;
+  const int64_t c_bytes = in_place ? 0 : (one_pass ? tile : blocking.rows) * blocking.columns * 4;
+  const int64_t scratch_bytes = round_up(b_bytes, 64) + round_up(a_bytes, 64) + round_up(c_bytes, 64);
+  char* scratch = static_cast<char*>(
+      context.workspace.allocate(static_cast<size_t>(scratch_bytes * std::max(1, context.threads))));
+  const size_t b_size = size_of(b.dtype), a_size = size_of(a.dtype), c_size = size_of(c.dtype);
+
+  parallel_tasks(context, blocking.column_tasks * blocking.row_tasks, [&](int64_t task, int thread) {
+    const int64_t column = task / blocking.row_tasks * blocking.columns;
+    const int64_t row = task % blocking.row_tasks * blocking.rows;
+    const int64_t columns = std::min(blocking.columns, n - column), rows = std::min(blocking.rows, m - row);
+    char* packed_b = scratch + scratch_bytes * thread;
+    char* packed_a = packed_b + round_up(b_bytes, 64);
+    float* buffer = reinterpret_cast<float*>(packed_a + round_up(a_bytes, 64));
+    for (int64_t unit = 0; unit == 0 || unit < total_units; unit += blocking.units) {
+      const int64_t units = std::min(blocking.units, total_units - unit);
+      const int64_t first = unit * step, count = std::min(units * step, k - first);
+      const bool last = unit + units >= total_units;
+      if (b.sum_contiguous) {
+        kernels.pack_b_columns(offset(b.data, column * b.stride + first, b_size), b.stride, count, columns,
+                               packed_b);
+      } else {
+        kernels.pack_b_rows(offset(b.data, first * b.stride + column, b_size), b.stride, count, columns,
+                            packed_b);
+      }
+      for (int64_t i = 0; i < rows; i += tile) {
+        const int64_t height = std::min(tile, rows - i);
+        if (packs_a && i % packed_rows == 0) {
+          kernels.pack_a_columns(offset(a.data, first * a.stride + row + i, a_size), a.stride, count,
+                                 std::min(packed_rows, rows - i), packed_a);
+        }
+        const char* left = packs_a ? packed_a + i % packed_rows / tile * (units * tile + kernels.slack_a) * 4
+                                   : direct.data + (row + i) * direct.row_bytes + unit * 4;
+        const int64_t row_bytes = packs_a ? 4 : direct.row_bytes, unit_bytes = packs_a ? tile * 4 : 4;
+        void* result = offset(c.data, (row + i) * c.stride + column, c_size);
+        float* sums = in_place ? static_cast<float*>(result) : one_pass ? buffer : buffer + i * blocking.columns;
+        const int64_t sums_stride = in_place ? c.stride : blocking.columns;
+        const bool add = unit > 0 || (in_place && c.add);
+        for (int64_t j = 0; j < columns; j += kPanel) {
+          kernels.multiply(height, std::min(kPanel, columns - j), units, left, row_bytes, unit_bytes,
+                           packed_b + j * units * 4, sums + j, sums_stride, add);
+        }
+        if (last && (!in_place || c.bias != nullptr)) {
+          output.store_rows(sums, sums_stride, height, columns, c.bias == nullptr ? nullptr : c.bias + column,
+                            result, c.stride, !in_place && c.add);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace megalith

@@ -1,0 +1,31 @@
+// The matrix product behind the linear layers: C[M,N] = or += A[M,K] B[K,N] (+ bias[N]).
+//
+// Each task owns a rectangle of C and sums over the whole of K in one order, so that neither the number of
+// threads nor the shape of the rectangles changes a result: with these kernels a row of C depends on its row
+// of A and on B alone.
+#pragma once
+
+#include "megalith/tensor/exec.h"
+
+namespace megalith {
+
+/// An operand as it lies in memory.
+struct GemmOperand {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  int64_t stride = 0;         // elements between neighbours along the dimension that is not contiguous
+  bool sum_contiguous = true;  // whether the summed dimension is the contiguous one
+};
+
+struct GemmResult {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  int64_t stride = 0;
+  const float* bias = nullptr;
+  bool add = false;
+};
+
+void gemm(const ExecContext& context, int64_t m, int64_t n, int64_t k, const GemmOperand& a,
+          const GemmOperand& b, const GemmResult& c);
+
+}  // namespace megalith
