@@ -1,0 +1,164 @@
+// A small model with random weights, and the oracle's view of it.
+#pragma once
+
+#include <memory>
+#include <random>
+
+#include "megalith/model/transformer.h"
+#include "megalith/reference/model.h"
+
+namespace megalith {
+
+inline ModelConfig tiny_config(ModelForm form) {
+  ModelConfig config = ModelConfig::defaults(form);
+  config.vocab_size = 37;
+  config.num_layers = 3;
+  config.hidden_size = 24;
+  config.num_heads = form == ModelForm::gpt2 ? 3 : 4;
+  config.num_kv_heads = form == ModelForm::gpt2 ? 3 : 2;
+  config.head_size = form == ModelForm::gpt2 ? 8 : 6;
+  config.ffn_hidden_size = 40;
+  config.max_positions = 32;
+  config.vocab_multiple = 16;
+  config.resolve();
+  return config;
+}
+
+/// A model with its buffers and everything that a pass needs.
+struct TinyModel {
+  TinyModel(const ModelConfig& config, DType dtype, uint64_t seed, int threads = 2)
+      : exec{workspace, threads}, model(config), saved(activations) {
+    buffers = std::make_unique<ParameterBuffers>(
+        [this](const ParameterVisitor& visitor) { model.walk(visitor); }, dtype, weights, &gradients);
+    std::mt19937_64 generator(seed);
+    std::normal_distribution<double> normal(0, 1);
+    for (const ParameterSlot& slot : buffers->slots()) {
+      const Parameter& parameter = *slot.parameter;
+      const bool is_norm_weight = parameter.initialization.kind == Initialization::Kind::ones;
+      dispatch_float(dtype, [&]<class T>(std::type_identity<T>) {
+        T* data = parameter.value.data<T>();
+        for (int64_t i = 0; i < parameter.shape.elements(); ++i) {
+          data[i] =
+              static_cast<T>(static_cast<float>((is_norm_weight ? 1.0 : 0.0) + 0.2 * normal(generator)));
+        }
+      });
+    }
+  }
+
+  template <class T>
+  reference::ParameterMap<T> parameter_map() const {
+    reference::ParameterMap<T> map;
+    for (const ParameterSlot& slot : buffers->slots()) {
+      const Parameter& parameter = *slot.parameter;
+      auto& values = map[parameter.name];
+      dispatch_float(parameter.value.dtype(), [&]<class From>(std::type_identity<From>) {
+        const From* data = parameter.value.data<From>();
+        for (int64_t i = 0; i < parameter.shape.elements(); ++i)
+          values.push_back(static_cast<T>(static_cast<float>(data[i])));
+      });
+    }
+    return map;
+  }
+
+  Arena weights{"weights", 64u << 20}, gradients{"gradients", 64u << 20},
+      activations{"activations", 256u << 20}, workspace{"workspace", 256u << 20};
+  ExecContext exec;
+  Transformer model;
+  std::unique_ptr<ParameterBuffers> buffers;
+  Saved saved;
+};
+
+inline reference::ModelShape reference_shape(const ModelConfig& config) {
+  reference::ModelShape shape;
+  shape.vocabulary = static_cast<int>(config.vocab_size);
+  shape.layers = static_cast<int>(config.num_layers);
+  shape.hidden = static_cast<int>(config.hidden_size);
+  shape.heads = static_cast<int>(config.num_heads);
+  shape.kv_heads = static_cast<int>(config.num_kv_heads);
+  shape.head_size = static_cast<int>(config.head_size);
+  shape.inner = static_cast<int>(config.ffn_hidden_size);
+  shape.learned_positions = config.positions == PositionKind::learned;
+  shape.rope_base = config.rope_base;
+  shape.centered_norm = config.norm == NormKind::layer;
+  shape.epsilon = config.norm_epsilon;
+  shape.activation = static_cast<reference::Activation>(config.activation);
+  shape.tied = config.tied_embeddings;
+  return shape;
+}
+
+/// A batch of random tokens; owns what the views point at.
+struct TinyBatch {
+  TinyBatch(int64_t batch, int64_t tokens, int64_t vocabulary, uint64_t seed) {
+    std::mt19937_64 generator(seed);
+    const size_t n = static_cast<size_t>(batch * tokens);
+    for (size_t i = 0; i < n; ++i) {
+      ids.push_back(static_cast<int32_t>(generator() % static_cast<uint64_t>(vocabulary)));
+      targets.push_back(i % 7 == 3 ? -1
+                                   : static_cast<int32_t>(generator() % static_cast<uint64_t>(vocabulary)));
+      positions.push_back(static_cast<int32_t>(i % static_cast<size_t>(tokens)));
+      weights.push_back(0.05f * static_cast<float>(1 + i % 3));
+    }
+    view.batch = batch;
+    view.tokens = tokens;
+  }
+  /// Cuts every row into documents at these columns.
+  void reset_documents(const std::vector<int32_t>& bounds) {
+    starts.clear();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const int32_t column = static_cast<int32_t>(i % static_cast<size_t>(view.tokens));
+      int32_t start = 0;
+      for (const int32_t bound : bounds) {
+        if (bound <= column) start = bound;
+      }
+      starts.push_back(start);
+      positions[i] = column - start;
+    }
+  }
+  const TokenBatch& tokens() {
+    const int64_t n = view.rows();
+    view.token_ids = {ids.data(), DType::i32, {n}};
+    view.positions = {positions.data(), DType::i32, {n}};
+    view.targets = {targets.data(), DType::i32, {n}};
+    view.loss_weights = {weights.data(), DType::f32, {n}};
+    if (!starts.empty()) view.document_starts = {starts.data(), DType::i32, {view.batch, view.tokens}};
+    return view;
+  }
+  reference::Tokens reference_tokens() const {
+    reference::Tokens tokens;
+    tokens.batch = static_cast<int>(view.batch);
+    tokens.length = static_cast<int>(view.tokens);
+    tokens.ids.assign(ids.begin(), ids.end());
+    tokens.targets.assign(targets.begin(), targets.end());
+    tokens.positions.assign(positions.begin(), positions.end());
+    tokens.weights.assign(weights.begin(), weights.end());
+    tokens.starts.assign(starts.begin(), starts.end());
+    return tokens;
+  }
+
+  std::vector<int32_t> ids, targets, positions, starts;
+  std::vector<float> weights;
+  TokenBatch view;
+};
+
+inline std::vector<float> losses_of(TinyModel& tiny, const TokenBatch& tokens,
+                                    Recompute recompute = Recompute::none, bool gradient = true,
+                                    bool training = false) {
+  std::vector<float> losses(static_cast<size_t>(tokens.rows()));
+  const TensorView view(losses.data(), DType::f32, {tokens.rows()});
+  const Pass pass{tiny.exec, tokens, tiny.saved, recompute, training, 77};
+  if (gradient) {
+    tiny.buffers->forget_gradients();
+    tiny.model.loss_and_gradient(pass, view);
+    tiny.buffers->finish_gradients(tiny.exec);
+  } else {
+    tiny.model.loss(pass, view);
+  }
+  return losses;
+}
+
+inline std::vector<float> gradients_of(const TinyModel& tiny) {
+  const auto span = tiny.buffers->gradients().span<float>();
+  return {span.begin(), span.end()};
+}
+
+}  // namespace megalith
