@@ -17,5 +17,3 @@ find_package(GTest REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
-# Debian's dnnl CMake package asks for OpenCL headers, so the library is found directly.
-find_library(DNNL_LIBRARY dnnl REQUIRED)

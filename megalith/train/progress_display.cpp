@@ -21,22 +21,6 @@ size_t terminal_columns() {
 
 }  // namespace
 
-std::string format_duration(double seconds) {
-  const int64_t s = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);
-  if (s >= 3600) return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
-  if (s >= 60) return fmt::format("{}m{:02}s", s / 60, s % 60);
-  return fmt::format("{}s", s);
-}
-
-std::string format_bytes(uint64_t bytes) {
-  const double value = static_cast<double>(bytes);
-  if (value >= 1e12) return fmt::format("{:.2f} TB", value / 1e12);
-  if (value >= 1e9) return fmt::format("{:.2f} GB", value / 1e9);
-  if (value >= 1e6) return fmt::format("{:.1f} MB", value / 1e6);
-  if (value >= 1e3) return fmt::format("{:.1f} kB", value / 1e3);
-  return fmt::format("{} B", bytes);
-}
-
 std::string format_count(int64_t value) {
   std::string digits = std::to_string(value);
   const size_t sign = value < 0 ? 1 : 0;

@@ -4,14 +4,11 @@
 #include <cstdint>
 #include <string>
 
+#include "megalith/base/progress.h"
 #include "megalith/train/run_log.h"
 
 namespace megalith {
 
-/// "3h12m", "4m05s", "12s".
-std::string format_duration(double seconds);
-/// "1.2 GB".
-std::string format_bytes(uint64_t bytes);
 /// "12,345".
 std::string format_count(int64_t value);
 
