@@ -32,8 +32,8 @@ class ConfigReader {
   // A field that must have this value when it is there.
   template <class T>
   void expect(const char* key, T value) {
-    check_input(optional<T>(key, value) == value, "{}: \"{}\" is {}; only {} is supported", where_, key,
-                json_.at(key).dump(), Json(value).dump());
+    if (optional<T>(key, value) == value) return;
+    fail_input("{}: \"{}\" is {}; only {} is supported", where_, key, json_.at(key).dump(), Json(value).dump());
   }
   void ignore(std::initializer_list<const char*> keys) { known_.insert(keys.begin(), keys.end()); }
   void refuse_unknown() const {
