@@ -47,7 +47,7 @@ struct RawRecord {
 struct RecordReaderOptions {
   /// Plain files: a line equal to this ends a document (the line itself is not part of any). Empty: a file is
   /// one document.
-  std::string document_separator;
+  std::string document_separator = {};
   /// Plain files without separator: documents are cut into parts of about this many bytes where no word is
   /// cut, for callers that do not care about documents. 0: never.
   size_t part_bytes = 0;

@@ -20,12 +20,12 @@ struct TokenizeOptions {
   bool append_end_of_document = false;
   /// Threads that encode. The result does not depend on it.
   int workers = 1;
-  std::string reject_file;
+  std::string reject_file = {};
   bool strict = false;
-  std::string document_separator;
+  std::string document_separator = {};
   bool stdin_is_json = false;
   /// Called now and then with the bytes of text read so far.
-  std::function<void(uint64_t bytes)> progress;
+  std::function<void(uint64_t bytes)> progress = {};
 };
 
 struct TokenizeResult {
