@@ -16,8 +16,8 @@ const cpu::AttentionKernels& kernels_of(DType dtype) {
 
 void check_shape(const AttentionShape& shape, const char* operation) {
   check(shape.batch > 0 && shape.tokens > 0 && shape.heads > 0 && shape.kv_heads > 0 && shape.head_size > 0,
-        "{}: batch {}, tokens {}, heads {}, kv_heads {}, head_size {} must be positive", operation, shape.batch,
-        shape.tokens, shape.heads, shape.kv_heads, shape.head_size);
+        "{}: batch {}, tokens {}, heads {}, kv_heads {}, head_size {} must be positive", operation,
+        shape.batch, shape.tokens, shape.heads, shape.kv_heads, shape.head_size);
   check(shape.heads % shape.kv_heads == 0, "{}: {} heads cannot share {} key/value heads", operation,
         shape.heads, shape.kv_heads);
 }
@@ -118,8 +118,8 @@ void attention_backward(const ExecContext& context, const AttentionShape& shape,
   const ThreadScratch scratch(context, kernels.backward_scratch_bytes(shape.tokens, shape.head_size));
   const int32_t* starts = document_starts.empty() ? nullptr : document_starts.data<int32_t>();
   parallel_tasks(context, shape.batch * shape.kv_heads, [&](int64_t task, int thread) {
-    kernels.backward(geometry, qkv.raw(), starts, mask, task / shape.kv_heads, task % shape.kv_heads, out.raw(),
-                     log_sum_exp.data<float>(), dout.raw(), dqkv.raw(), scratch.of(thread));
+    kernels.backward(geometry, qkv.raw(), starts, mask, task / shape.kv_heads, task % shape.kv_heads,
+                     out.raw(), log_sum_exp.data<float>(), dout.raw(), dqkv.raw(), scratch.of(thread));
   });
 }
 

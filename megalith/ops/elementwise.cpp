@@ -69,7 +69,8 @@ double sum_of_squares(const ExecContext& context, TensorView x) {
   const float* data = x.data<float>();
   const int64_t blocks = (x.elements() + kSumBlock - 1) / kSumBlock;
   ArenaScope arena(context.workspace);
-  double* sums = static_cast<double*>(context.workspace.allocate(static_cast<size_t>(blocks) * sizeof(double)));
+  double* sums =
+      static_cast<double*>(context.workspace.allocate(static_cast<size_t>(blocks) * sizeof(double)));
   parallel_blocks(context, x.elements(), kSumBlock, [&](int64_t begin, int64_t end) {
     sums[begin / kSumBlock] = cpu::kernels().element.sum_of_squares(data + begin, end - begin);
   });

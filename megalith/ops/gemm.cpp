@@ -135,7 +135,9 @@ void gemm(const ExecContext& context, int64_t m, int64_t n, int64_t k, const Gem
                                    : direct.data + (row + i) * direct.row_bytes + unit * 4;
         const int64_t row_bytes = packs_a ? 4 : direct.row_bytes, unit_bytes = packs_a ? tile * 4 : 4;
         void* result = offset(c.data, (row + i) * c.stride + column, c_size);
-        float* sums = in_place ? static_cast<float*>(result) : one_pass ? buffer : buffer + i * blocking.columns;
+        float* sums = in_place   ? static_cast<float*>(result)
+                      : one_pass ? buffer
+                                 : buffer + i * blocking.columns;
         const int64_t sums_stride = in_place ? c.stride : blocking.columns;
         const bool add = unit > 0 || (in_place && c.add);
         for (int64_t j = 0; j < columns; j += kPanel) {

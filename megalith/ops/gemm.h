@@ -13,7 +13,7 @@ namespace megalith {
 struct GemmOperand {
   const void* data = nullptr;
   DType dtype = DType::f32;
-  int64_t stride = 0;         // elements between neighbours along the dimension that is not contiguous
+  int64_t stride = 0;          // elements between neighbours along the dimension that is not contiguous
   bool sum_contiguous = true;  // whether the summed dimension is the contiguous one
 };
 

@@ -13,8 +13,8 @@ void check_operands(const TensorView& logits, const TensorView& targets, int64_t
                     const TensorView& losses, const char* operation) {
   check(logits.shape().rank() == 2, "{}: logits {} must be a matrix", operation, to_string(logits.shape()));
   const int64_t rows = logits.shape()[0];
-  check(vocabulary > 0 && vocabulary <= logits.columns(), "{}: vocabulary {} does not fit logits {}", operation,
-        vocabulary, to_string(logits.shape()));
+  check(vocabulary > 0 && vocabulary <= logits.columns(), "{}: vocabulary {} does not fit logits {}",
+        operation, vocabulary, to_string(logits.shape()));
   expect(targets, DType::i32, {rows}, operation, "targets");
   expect(losses, DType::f32, {rows}, operation, "losses");
   const int32_t* target = targets.data<int32_t>();

@@ -13,8 +13,9 @@ namespace megalith {
 
 namespace {
 
-/// Runs `work` (which returns what one thread has done) on all threads at once, again and again for `seconds`,
-/// and returns the best total per second: a ceiling is what the machine can do when nothing disturbs it.
+/// Runs `work` (which returns what one thread has done) on all threads at once, again and again for
+/// `seconds`, and returns the best total per second: a ceiling is what the machine can do when nothing
+/// disturbs it.
 double best_rate(const ExecContext& context, double seconds, const std::function<double(int thread)>& work) {
   using Clock = std::chrono::steady_clock;
   const auto elapsed = [](Clock::time_point since) {

@@ -53,8 +53,8 @@ void norm_backward(const ExecContext& context, NormKind kind, TensorView dy, Ten
     float* partial = sums.start(begin);
     kernels.norm_backward(kind == NormKind::layer, row_of(dy, begin), row_of(x, begin), weight.raw(),
                           mean.empty() ? nullptr : mean.data<float>() + begin, rstd.data<float>() + begin,
-                          row_of(dx, begin), partial, dbias.empty() ? nullptr : partial + columns, end - begin,
-                          columns);
+                          row_of(dx, begin), partial, dbias.empty() ? nullptr : partial + columns,
+                          end - begin, columns);
   });
   sums.add_to(context, 0, dweight.data<float>(), columns);
   if (!dbias.empty()) sums.add_to(context, columns, dbias.data<float>(), columns);

@@ -33,8 +33,8 @@ void expect_f32(const TensorView& weight, const char* operation) {
 }
 
 cpu::AdamWStep kernel_step(const AdamWArguments& a) {
-  return {a.learning_rate, a.beta1,           a.beta2,           a.epsilon,
-          a.weight_decay,  a.bias_correction1, a.bias_correction2, a.gradient_scale};
+  return {a.learning_rate,    a.beta1,         a.beta2, a.epsilon, a.weight_decay, a.bias_correction1,
+          a.bias_correction2, a.gradient_scale};
 }
 
 }  // namespace
@@ -52,8 +52,8 @@ void adamw_update(const ExecContext& context, const AdamWArguments& arguments, T
   float *w = weight.data<float>(), *first = m.data<float>(), *second = v.data<float>();
   const float* g = gradient.data<float>();
   parallel_blocks(context, weight.elements(), kBlock, [&](int64_t begin, int64_t end) {
-    cpu::kernels().optimizer.adamw(step, w + begin, first + begin, second + begin, g + begin, rounded.at(begin),
-                                   rounded.kind, end - begin);
+    cpu::kernels().optimizer.adamw(step, w + begin, first + begin, second + begin, g + begin,
+                                   rounded.at(begin), rounded.kind, end - begin);
   });
 }
 

@@ -25,8 +25,8 @@ void rope(const ExecContext& context, const AttentionShape& shape, RopeStyle sty
   parallel_blocks(context, rows, rows_per_block(qkv.columns()), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       float *c = cosine + n * pairs, *s = sine + n * pairs;
-      cpu::kernels().element.angles(backward ? -static_cast<double>(position[n]) : position[n], frequency, c, s,
-                                    pairs);
+      cpu::kernels().element.angles(backward ? -static_cast<double>(position[n]) : position[n], frequency, c,
+                                    s, pairs);
       for (int64_t head = 0; head < shape.heads + shape.kv_heads; ++head) {
         kernels.rotate(offset(row_of(qkv, n), head * shape.head_size, size_of(qkv.dtype())), c, s, pairs,
                        style == RopeStyle::interleaved);

@@ -1,5 +1,5 @@
-// Sums over rows in an order fixed by the number of rows: blocks of rows have partial sums of their own, which
-// are then added in order.
+// Sums over rows in an order fixed by the number of rows: blocks of rows have partial sums of their own,
+// which are then added in order.
 #pragma once
 
 #include <cstring>

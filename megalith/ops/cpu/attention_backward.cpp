@@ -15,7 +15,7 @@ struct BackwardBuffers {
   float *dkeys, *dvalues;                              // [blocks * 64][padded]
   uint32_t *queries, *douts, *query_rows, *dout_rows;  // of one query block
   float *dqueries, *delta;
-  float *probabilities, *dlogits;                      // [96][64]
+  float *probabilities, *dlogits;  // [96][64]
   uint32_t *probabilities_across, *dlogits_across, *dlogits_rounded;
 
   BackwardBuffers(Scratch& scratch, int64_t tokens, int64_t size)

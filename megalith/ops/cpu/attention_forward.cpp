@@ -184,8 +184,8 @@ void cached(const AttentionGeometry& g, const void* qkv, int64_t past, const voi
             int64_t kv_head, int64_t first_token, int64_t last_token, void* out, void* scratch_raw) {
   Scratch scratch{static_cast<char*>(scratch_raw)};
   QueryBlock<Unit> block(scratch, g.head_size);
-  uint32_t* packed = scratch.take<uint32_t>(column_block_words<Unit>(g.head_size) +
-                                            row_block_words<Unit>(g.head_size));
+  uint32_t* packed =
+      scratch.take<uint32_t>(column_block_words<Unit>(g.head_size) + row_block_words<Unit>(g.head_size));
   const int64_t group = g.heads / g.kv_heads, rows = (last_token - first_token) * group;
   const int64_t units = units_of<Unit>(g.head_size), stride = g.kv_heads * g.head_size;
   const int64_t end = past + last_token;  // keys seen by the last of these tokens

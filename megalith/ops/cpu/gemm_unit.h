@@ -27,7 +27,8 @@ struct SingleUnit {
 struct PairUnit {
   static constexpr int64_t kElements = 2;
   MEGALITH_INLINE static Vector multiply_add(WordVector a, WordVector b, Vector sum) {
-    return bit_cast<Vector>(_mm512_dpbf16_ps(bit_cast<__m512>(sum), bit_cast<__m512bh>(a), bit_cast<__m512bh>(b)));
+    return bit_cast<Vector>(
+        _mm512_dpbf16_ps(bit_cast<__m512>(sum), bit_cast<__m512bh>(a), bit_cast<__m512bh>(b)));
   }
   MEGALITH_INLINE static uint32_t gather(const BrainFloat* x, int64_t stride, int64_t left) {
     const uint32_t high = left > 1 ? x[stride].bits : 0u;

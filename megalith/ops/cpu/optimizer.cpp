@@ -43,7 +43,8 @@ void adamw(const AdamWStep& step, float* weight, float* m, float* v, const float
   with_copy(kind, [=](auto tag) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
-      const Moments next = advance(s, inverse1, inverse2, m[i], v[i], gradient[i] * s.gradient_scale, weight[i]);
+      const Moments next =
+          advance(s, inverse1, inverse2, m[i], v[i], gradient[i] * s.gradient_scale, weight[i]);
       const float w = weight[i] - s.learning_rate * next.direction;
       m[i] = next.m;
       v[i] = next.v;
@@ -53,8 +54,8 @@ void adamw(const AdamWStep& step, float* weight, float* m, float* v, const float
   });
 }
 
-void sgd(float learning_rate, float momentum, float weight_decay, float gradient_scale, float* weight, float* u,
-         const float* gradient, void* copy, CopyKind kind, int64_t n) {
+void sgd(float learning_rate, float momentum, float weight_decay, float gradient_scale, float* weight,
+         float* u, const float* gradient, void* copy, CopyKind kind, int64_t n) {
   with_copy(kind, [=](auto tag) {
     if (u == nullptr) {
 #pragma omp simd
@@ -84,7 +85,8 @@ void lamb_direction(const AdamWStep& step, const float* weight, float* m, float*
   const float inverse1 = 1.0f / s.bias_correction1, inverse2 = 1.0f / s.bias_correction2;
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
-    const Moments next = advance(s, inverse1, inverse2, m[i], v[i], gradient[i] * s.gradient_scale, weight[i]);
+    const Moments next =
+        advance(s, inverse1, inverse2, m[i], v[i], gradient[i] * s.gradient_scale, weight[i]);
     m[i] = next.m;
     v[i] = next.v;
     direction[i] = next.direction;

@@ -59,7 +59,7 @@ MEGALITH_INLINE HalfFloat store<HalfFloat>(float x) {
   const uint32_t magic = (127u - 15u + 23u - 10u + 1u) << 23;
   const uint32_t tiny = bit_cast<uint32_t>(bit_cast<float>(magnitude) + bit_cast<float>(magic)) - magic;
   uint32_t half = magnitude < (113u << 23) ? tiny : normal;
-  half = magnitude >= (143u << 23) ? 0x7c00u : half;        // overflow and infinity
+  half = magnitude >= (143u << 23) ? 0x7c00u : half;                              // overflow and infinity
   half = magnitude > (255u << 23) ? (magnitude >> 13 & 0x3ffu) | 0x7e00u : half;  // NaN
   return {static_cast<uint16_t>(half | sign)};
 }

@@ -161,7 +161,7 @@ struct PeakKernels {
 };
 
 struct KernelTable {
-  TypedKernels typed[3];          // by type_index
+  TypedKernels typed[3];  // by type_index
   GemmKernels gemm[3];
   AttentionKernels attention[3];
   OptimizerKernels optimizer;

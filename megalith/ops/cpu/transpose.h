@@ -9,12 +9,16 @@ namespace transpose_detail {
 
 #ifdef __AVX512F__
 typedef int32_t Index __attribute__((vector_size(64)));
-#define MEGALITH_INDEX(F) \
-  Index { F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7), F(8), F(9), F(10), F(11), F(12), F(13), F(14), F(15) }
+#define MEGALITH_INDEX(F)                                                                                \
+  Index {                                                                                                \
+    F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7), F(8), F(9), F(10), F(11), F(12), F(13), F(14), F(15) \
+  }
 #else
 typedef int32_t Index __attribute__((vector_size(32)));
-#define MEGALITH_INDEX(F) \
-  Index { F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7) }
+#define MEGALITH_INDEX(F)                          \
+  Index {                                          \
+    F(0), F(1), F(2), F(3), F(4), F(5), F(6), F(7) \
+  }
 #endif
 
 /// Exchanges, between two registers, the words whose positions differ in bit S.

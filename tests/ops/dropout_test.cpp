@@ -1,0 +1,135 @@
+#include "megalith/ops/dropout.h"
+
+#include "megalith/ops/embedding.h"
+#include "tests/ops/support.h"
+
+namespace megalith::test {
+
+namespace {
+
+class DropoutTest : public OpTest {};
+
+Dropout example(float probability) {
+  return {.probability = probability,
+          .key = 0x1234567890abcdefull,
+          .stream = 77,
+          .first_position = 0x1fffffff0ull};
+}
+
+}  // namespace
+
+TEST_F(DropoutTest, MasksAreThoseOfTheGenerator) {
+  for (const DType dtype : training_types()) {
+    for (const float probability : {0.0f, 0.1f, 0.75f}) {
+      for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {5, 33}, {40, 771}}) {
+        const Dropout dropout = example(probability);
+        const Tensor x = random_tensor(dtype, {rows, columns}, 1),
+                     delta = random_tensor(dtype, {rows, columns}, 2);
+        const auto results = on_any_threads([&] {
+          std::vector<Tensor> out;
+          out.emplace_back(dtype, Shape{rows, columns});
+          out.emplace_back(dtype, Shape{rows, columns});
+          out.push_back(copy_of(x));
+          out.push_back(copy_of(delta));
+          residual_add(context, x, delta, dropout, out[0]);
+          dropout_backward(context, delta, dropout, out[1]);
+          residual_add(context, out[2], delta, dropout, out[2]);
+          dropout_backward(context, out[3], dropout, out[3]);
+          return out;
+        });
+        Doubles sum(static_cast<size_t>(rows * columns)), back(sum.size());
+        for (int64_t i = 0; i < rows * columns; ++i) {
+          const bool kept = !dropout.active() || dropout.keeps(static_cast<uint64_t>(i / columns),
+                                                               static_cast<uint64_t>(i % columns));
+          back[static_cast<size_t>(i)] =
+              kept ? get(delta, i) * (dropout.active() ? dropout.scale() : 1.0f) : 0;
+          sum[static_cast<size_t>(i)] = get(x, i) + back[static_cast<size_t>(i)];
+        }
+        expect_close(results[0], sum, 2 * kFloatError * 20, "residual_add");
+        expect_close(results[1], back, 2 * kFloatError * 20, "dropout_backward");
+        EXPECT_TRUE(same_bits(results[0], results[2]));
+        EXPECT_TRUE(same_bits(results[1], results[3]));
+      }
+    }
+  }
+}
+
+TEST_F(DropoutTest, MaskBelongsToThePosition) {
+  const Dropout whole = example(0.5f);
+  Dropout later = whole;
+  later.first_position += 3;
+  const Tensor ones = random_tensor(DType::f32, {8, 40}, 1), zero(DType::f32, {8, 40});
+  Tensor all(DType::f32, {8, 40}), part(DType::f32, {5, 40});
+  residual_add(context, zero, ones, whole, all);
+  residual_add(context, zero.view().slice(0, 5), ones.view().slice(3, 8), later, part);
+  EXPECT_TRUE(same_bits(all.view().slice(3, 8), part));
+}
+
+TEST_F(DropoutTest, EmbeddingEqualsItsDefinition) {
+  const int64_t rows = 90, vocabulary = 11, places = 23;
+  for (const DType dtype : training_types()) {
+    for (const int64_t columns : {1, 64, 331}) {
+      for (const float probability : {0.0f, 0.3f}) {
+        for (const bool with_positions : {true, false}) {
+          const Dropout dropout = example(probability);
+          std::vector<int> token_ids, position_ids;
+          for (int i = 0; i < rows; ++i) token_ids.push_back(i * 7 % 11), position_ids.push_back(i % 23);
+          const Tensor tokens = integers(token_ids), positions = integers(position_ids);
+          const Tensor token_table = random_tensor(dtype, {vocabulary, columns}, 1);
+          const Tensor position_table =
+              with_positions ? random_tensor(dtype, {places, columns}, 2) : Tensor();
+          const Tensor dy = random_tensor(dtype, {rows, columns}, 3);
+          const auto results = on_any_threads([&] {
+            std::vector<Tensor> out;
+            out.emplace_back(dtype, Shape{rows, columns});
+            out.push_back(random_tensor(DType::f32, {vocabulary, columns}, 4));
+            out.push_back(random_tensor(DType::f32, {places, columns}, 5));
+            embedding_forward(context, tokens, positions, token_table, position_table, dropout, out[0]);
+            embedding_backward(context, dy, tokens, positions, dropout, out[1],
+                               with_positions ? out[2].view() : TensorView());
+            return out;
+          });
+          Doubles y(static_cast<size_t>(rows * columns));
+          Doubles dtoken = doubles(random_tensor(DType::f32, {vocabulary, columns}, 4));
+          Doubles dposition = doubles(random_tensor(DType::f32, {places, columns}, 5));
+          for (int64_t n = 0; n < rows; ++n) {
+            for (int64_t j = 0; j < columns; ++j) {
+              const double factor = !dropout.active() ? 1
+                                    : dropout.keeps(static_cast<uint64_t>(n), static_cast<uint64_t>(j))
+                                        ? dropout.scale()
+                                        : 0;
+              const int64_t token = token_ids[static_cast<size_t>(n)] * columns + j,
+                            place = position_ids[static_cast<size_t>(n)] * columns + j;
+              y[static_cast<size_t>(n * columns + j)] =
+                  factor * (get(token_table, token) + (with_positions ? get(position_table, place) : 0));
+              dtoken[static_cast<size_t>(token)] += factor * get(dy, n * columns + j);
+              if (with_positions) dposition[static_cast<size_t>(place)] += factor * get(dy, n * columns + j);
+            }
+          }
+          expect_close(results[0], y, 4 * kFloatError * 10, "embedding");
+          expect_close(results[1], dtoken, 12 * kFloatError * 50, "d_token_table");
+          expect_close(results[2], dposition, 12 * kFloatError * 50, "d_position_table");
+        }
+      }
+    }
+  }
+}
+
+TEST_F(DropoutTest, EmbeddingErrorsNameTheRow) {
+  const Tensor table(DType::f32, {5, 4}), y(DType::f32, {3, 4}), tokens = integers({0, 5, 1}),
+                                                                 none = integers({0, 0, 0});
+  try {
+    embedding_forward(context, tokens, none, table, {}, {}, y);
+    FAIL() << "accepted an id outside the table";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "embedding_forward: token 5 at row 1 is outside its table of 5 rows");
+  }
+  try {
+    embedding_backward(context, y, none, integers({0, 1, -1}), {}, table, table);
+    FAIL() << "accepted a negative position";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "embedding_backward: position -1 at row 2 is outside its table of 5 rows");
+  }
+}
+
+}  // namespace megalith::test
