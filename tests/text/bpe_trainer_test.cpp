@@ -153,7 +153,7 @@ TEST(BpeTrainer, OneLineWithoutSpaces) {
   std::mt19937 random(2);
   std::string line(10'000'000, 'A');
   for (char& c : line) c = "ACGT"[random() % 4];
-  const uint64_t before = peak_resident_bytes();
+  [[maybe_unused]] const uint64_t before = peak_resident_bytes();
   const auto start = std::chrono::steady_clock::now();
   BpeTrainer trainer({.vocabulary_size = 512, .threads = 2});
   trainer.add_document(line);
