@@ -41,10 +41,10 @@ double best_rate(const ExecContext& context, double seconds, const std::function
 
 }  // namespace
 
-MachinePeak measure_machine_peak(const ExecContext& context, double seconds) {
+MachinePeak measure_compute_peak(const ExecContext& context, double seconds) {
   const cpu::PeakKernels& kernels = cpu::kernels().peak;
   constexpr int64_t kSteps = 1 << 18;
-  const double share = seconds / 5;
+  const double share = seconds / 3;
   MachinePeak peak;
   peak.fp32_flops = best_rate(context, share, [&](int) { return kernels.fp32(kSteps); });
   peak.bf16_flops = peak.fp32_flops;
@@ -56,6 +56,13 @@ MachinePeak measure_machine_peak(const ExecContext& context, double seconds) {
     peak.amx_flops = best_rate(context, share, [&](int) { return kernels.amx(kSteps); });
     peak.bf16_flops = std::max(peak.bf16_flops, peak.amx_flops);
   }
+  return peak;
+}
+
+MachinePeak measure_machine_peak(const ExecContext& context, double seconds) {
+  MachinePeak peak = measure_compute_peak(context, seconds * 0.6);
+  const cpu::PeakKernels& kernels = cpu::kernels().peak;
+  const double share = seconds * 0.2;
 
   // Larger than any cache that a thread could call its own.
   constexpr int64_t kFloats = int64_t{1} << 25;

@@ -15,6 +15,9 @@ struct MachinePeak {
   double read_bandwidth = 0, copy_bandwidth = 0;  // bytes/s from memory; a copy counts read and written bytes
 };
 
+/// The rates of arithmetic alone, which need no memory; the bandwidths stay 0. Takes about `seconds`.
+MachinePeak measure_compute_peak(const ExecContext& context, double seconds);
+
 /// Takes about `seconds` in all. Uses `context.threads` threads.
 MachinePeak measure_machine_peak(const ExecContext& context, double seconds);
 

@@ -301,8 +301,8 @@ TrainOutcome Run::train() {
   const int64_t total = count_steps(recipe_);
   TrainOutcome outcome;
   const double flops_per_token = 3 * forward_flops_per_token(recipe_.model, recipe_.data.sequence_length);
-  constexpr double kPeakSeconds = 0.15;
-  const MachinePeak peak = measure_machine_peak(exec_, kPeakSeconds);
+  constexpr double kPeakSeconds = 0.03;
+  const MachinePeak peak = measure_compute_peak(exec_, kPeakSeconds);
   const double peak_flops = recipe_.train.precision == Precision::bf16 ? peak.bf16_flops : peak.fp32_flops;
   profiler_.clear();
 

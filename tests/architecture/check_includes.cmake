@@ -16,7 +16,7 @@ set(uses_model nn formats)
 set(uses_text base)
 set(uses_data text formats)
 set(uses_train model data)
-set(uses_infer train model text)
+set(uses_infer model text)
 set(uses_eval infer data)
 set(uses_cli eval train)
 set(uses_reference tensor)  # Used by tests alone.
