@@ -19,7 +19,8 @@ int64_t divide_up(int64_t value, int64_t by) {
 }
 
 /// How the rectangle of C is cut into tasks, and the summed dimension into passes. A packed block of B
-/// (columns x units) stays in the second-level cache while rows of A stream past it.
+/// (columns x units, 0.75 to 1.5 MiB) stays near the core while rows of A stream past it; larger blocks cost
+/// cache misses, smaller ones more passes over A and C.
 struct Blocking {
   int64_t units;    // along the summed dimension, in a pass
   int64_t columns;  // of a task
@@ -29,7 +30,8 @@ struct Blocking {
   Blocking(int64_t m, int64_t n, int64_t total_units, int64_t row_tile, int threads) {
     constexpr int64_t kFewRows = 32;  // below, B is read once and hardly reused: small blocks in many tasks
     const bool few = m <= kFewRows;
-    const int64_t most_columns = few ? kPanel : 384, most_units = few ? 128 : 384;
+    const bool wide = n >= 768 * threads;
+    const int64_t most_columns = few ? kPanel : wide ? 768 : 384, most_units = few ? 128 : 512;
     const int64_t passes = std::max<int64_t>(1, divide_up(total_units, most_units));
     units = std::max<int64_t>(1, round_up(divide_up(total_units, passes), 16));
     columns = round_up(divide_up(n, divide_up(n, most_columns)), kPanel);
