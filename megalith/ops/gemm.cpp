@@ -27,11 +27,11 @@ struct Blocking {
   int64_t rows;     // of a task
   int64_t column_tasks, row_tasks;
 
-  Blocking(int64_t m, int64_t n, int64_t total_units, int64_t row_tile, int threads) {
+  Blocking(const cpu::GemmKernels& kernels, int64_t m, int64_t n, int64_t total_units, int threads) {
     constexpr int64_t kFewRows = 32;  // below, B is read once and hardly reused: small blocks in many tasks
     const bool few = m <= kFewRows;
     const bool wide = n >= 768 * threads;
-    const int64_t most_columns = few ? kPanel : wide ? 768 : 384, most_units = few ? 128 : 512;
+    const int64_t most_columns = few ? kPanel : wide ? 768 : 384, most_units = few ? 128 : kernels.most_units;
     const int64_t passes = std::max<int64_t>(1, divide_up(total_units, most_units));
     units = std::max<int64_t>(1, round_up(divide_up(total_units, passes), 16));
     columns = round_up(divide_up(n, divide_up(n, most_columns)), kPanel);
@@ -40,7 +40,7 @@ struct Blocking {
     row_tasks = divide_up(m, kMostRows);
     // Rows are split only as far as the threads would otherwise idle: each split packs B again.
     while (idle_share(threads) > 0.1 && divide_up(m, row_tasks + 1) >= kFewestRows) ++row_tasks;
-    rows = round_up(divide_up(m, row_tasks), row_tile);
+    rows = round_up(divide_up(m, row_tasks), kernels.row_tile);
     row_tasks = divide_up(m, rows);
   }
 
@@ -86,14 +86,18 @@ RowOperand prepare_rows(const ExecContext& context, const cpu::GemmKernels& kern
 
 void gemm(const ExecContext& context, int64_t m, int64_t n, int64_t k, const GemmOperand& a,
           const GemmOperand& b, const GemmResult& c) {
+  gemm(context, cpu::kernels().gemm[cpu::type_index(a.dtype)], m, n, k, a, b, c);
+}
+
+void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m, int64_t n, int64_t k,
+          const GemmOperand& a, const GemmOperand& b, const GemmResult& c) {
   if (m == 0 || n == 0) return;
-  const cpu::GemmKernels& kernels = cpu::kernels().gemm[cpu::type_index(a.dtype)];
   const cpu::TypedKernels& output = cpu::typed(c.dtype);
   const int64_t step = kernels.elements_per_unit, tile = kernels.row_tile;
-  const int64_t total_units = divide_up(k, step);
-  const Blocking blocking(m, n, total_units, tile, std::max(1, context.threads));
+  const int64_t total_units = round_up(divide_up(k, step), kernels.unit_multiple);
+  const Blocking blocking(kernels, m, n, total_units, std::max(1, context.threads));
   ArenaScope arena(context.workspace);
-  const bool packs_a = !a.sum_contiguous;
+  const bool packs_a = !a.sum_contiguous || kernels.pack_a_rows != nullptr;
   const RowOperand direct = packs_a ? RowOperand{nullptr, 0} : prepare_rows(context, kernels, a, m, k);
 
   // Passes accumulate in C itself where C is fp32 and made of whole vectors, else in a buffer.
@@ -122,16 +126,22 @@ void gemm(const ExecContext& context, int64_t m, int64_t n, int64_t k, const Gem
       const bool last = unit + units >= total_units;
       if (b.sum_contiguous) {
         kernels.pack_b_columns(offset(b.data, column * b.stride + first, b_size), b.stride, count, columns,
-                               packed_b);
+                               units, packed_b);
       } else {
         kernels.pack_b_rows(offset(b.data, first * b.stride + column, b_size), b.stride, count, columns,
-                            packed_b);
+                            units, packed_b);
       }
       for (int64_t i = 0; i < rows; i += tile) {
         const int64_t height = std::min(tile, rows - i);
         if (packs_a && i % packed_rows == 0) {
-          kernels.pack_a_columns(offset(a.data, first * a.stride + row + i, a_size), a.stride, count,
-                                 std::min(packed_rows, rows - i), packed_a);
+          const int64_t height_packed = std::min(packed_rows, rows - i);
+          if (a.sum_contiguous) {
+            kernels.pack_a_rows(offset(a.data, (row + i) * a.stride + first, a_size), a.stride, count,
+                                height_packed, units, packed_a);
+          } else {
+            kernels.pack_a_columns(offset(a.data, first * a.stride + row + i, a_size), a.stride, count,
+                                   height_packed, units, packed_a);
+          }
         }
         const char* left = packs_a ? packed_a + i % packed_rows / tile * (units * tile + kernels.slack_a) * 4
                                    : direct.data + (row + i) * direct.row_bytes + unit * 4;

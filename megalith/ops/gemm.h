@@ -5,6 +5,7 @@
 // of A and on B alone.
 #pragma once
 
+#include "megalith/ops/cpu/table.h"
 #include "megalith/tensor/exec.h"
 
 namespace megalith {
@@ -27,5 +28,9 @@ struct GemmResult {
 
 void gemm(const ExecContext& context, int64_t m, int64_t n, int64_t k, const GemmOperand& a,
           const GemmOperand& b, const GemmResult& c);
+
+/// With given kernels instead of those of the active level.
+void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m, int64_t n, int64_t k,
+          const GemmOperand& a, const GemmOperand& b, const GemmResult& c);
 
 }  // namespace megalith

@@ -71,9 +71,11 @@ void backward(const AttentionGeometry& g, const void* qkv_raw, const int32_t* do
   for (int64_t at = 0; at < g.tokens; at += kKeyBlock) {
     const int64_t count = smaller(kKeyBlock, g.tokens - at), block = at / kKeyBlock;
     const T *keys = qkv + at * g.columns + key_column, *values = qkv + at * g.columns + value_column;
-    pack_b_columns<Unit, T>(keys, g.columns, size, count, s.key_columns + block * column_words);
-    pack_b_columns<Unit, T>(values, g.columns, size, count, s.value_columns + block * column_words);
-    pack_b_rows<Unit, T>(keys, g.columns, count, size, s.key_rows + block * row_words);
+    pack_b_columns<Unit, T>(keys, g.columns, size, count, units_of<Unit>(size),
+                            s.key_columns + block * column_words);
+    pack_b_columns<Unit, T>(values, g.columns, size, count, units_of<Unit>(size),
+                            s.value_columns + block * column_words);
+    pack_b_rows<Unit, T>(keys, g.columns, count, size, units_of<Unit>(count), s.key_rows + block * row_words);
   }
   for (int64_t i = 0; i < s.blocks * kKeyBlock * padded; ++i) s.dkeys[i] = s.dvalues[i] = 0;
 
@@ -87,8 +89,8 @@ void backward(const AttentionGeometry& g, const void* qkv_raw, const int32_t* do
       const T* d = dout + begin * out_stride + head * size;
       load_rows<Unit>(q, g.columns, rows, size, s.queries);
       load_rows<Unit>(d, out_stride, rows, size, s.douts);
-      pack_b_rows<Unit, T>(q, g.columns, rows, size, s.query_rows);
-      pack_b_rows<Unit, T>(d, out_stride, rows, size, s.dout_rows);
+      pack_b_rows<Unit, T>(q, g.columns, rows, size, units_of<Unit>(rows), s.query_rows);
+      pack_b_rows<Unit, T>(d, out_stride, rows, size, units_of<Unit>(rows), s.dout_rows);
       int64_t first = starts == nullptr ? 0 : begin;
       for (int64_t r = 0; r < rows; ++r) {
         const T* o = out + (begin + r) * out_stride + head * size;

@@ -134,9 +134,10 @@ void pack(const void* k, const void* v, int64_t row_stride, int64_t begin, int64
   for (int64_t at = begin; at < end; at += kKeyBlock) {
     const int64_t count = smaller(kKeyBlock, keys - at);
     uint32_t* to = static_cast<uint32_t*>(packed) + at / kKeyBlock * block_words;
-    pack_b_columns<Unit, T>(static_cast<const T*>(k) + at * row_stride, row_stride, head_size, count, to);
+    pack_b_columns<Unit, T>(static_cast<const T*>(k) + at * row_stride, row_stride, head_size, count,
+                            units_of<Unit>(head_size), to);
     pack_b_rows<Unit, T>(static_cast<const T*>(v) + at * row_stride, row_stride, count, head_size,
-                         to + column_block_words<Unit>(head_size));
+                         units_of<Unit>(count), to + column_block_words<Unit>(head_size));
   }
 }
 

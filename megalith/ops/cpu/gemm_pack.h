@@ -31,14 +31,15 @@ MEGALITH_INLINE void row_units(const T* x, int64_t ld, int64_t k, int64_t u, int
   }
 }
 
+/// Packs b[k][n], whose rows are contiguous. `units` is at least units_of(k); the rest is zero.
 template <class Unit, class T>
-void pack_b_rows(const void* b_raw, int64_t ld, int64_t k, int64_t n, void* packed) {
+void pack_b_rows(const void* b_raw, int64_t ld, int64_t k, int64_t n, int64_t units, void* packed) {
   const T* b = static_cast<const T*>(b_raw);
-  const int64_t units = units_of<Unit>(k);
+  const int64_t filled = units_of<Unit>(k);
   for (int64_t j = 0; j < n; j += kPanel) {
     uint32_t* panel = static_cast<uint32_t*>(packed) + j * units;
     const int64_t width = smaller(kPanel, n - j);
-    for (int64_t u = 0; u < units; ++u) {
+    for (int64_t u = 0; u < filled; ++u) {
       if (width == kPanel) {
         row_units<Unit>(b + j, ld, k, u, kPanel, panel + u * kPanel);
       } else {
@@ -46,62 +47,66 @@ void pack_b_rows(const void* b_raw, int64_t ld, int64_t k, int64_t n, void* pack
         for (int64_t i = width; i < kPanel; ++i) panel[u * kPanel + i] = 0;
       }
     }
+    for (int64_t i = filled * kPanel; i < units * kPanel; ++i) panel[i] = 0;
   }
 }
 
-/// kLanes columns x kLanes units of b[n][k], read where b has them and zero elsewhere.
+/// A square of kLanes columns x kLanes units of b[n][k], from element `first` on, with zeros where b has
+/// none.
 template <class Unit, class T>
-MEGALITH_INLINE void pack_square(const T* b, int64_t ld, int64_t k, int64_t first, int64_t width,
-                                 uint32_t* panel) {
-  WordVector rows[kLanes];
-  const bool direct = sizeof(T) * Unit::kElements == 4;
+MEGALITH_INLINE void load_square(const T* b, int64_t ld, int64_t k, int64_t first, int64_t width,
+                                 WordVector (&rows)[kLanes]) {
+  constexpr bool kDirect = sizeof(T) * Unit::kElements == 4;
   const int64_t left = k - first;
-  if (direct && width >= kLanes && left >= kLanes * Unit::kElements) {
+  if (kDirect && width >= kLanes && left >= kLanes * Unit::kElements) {
 #pragma GCC unroll 16
     for (int64_t i = 0; i < kLanes; ++i) {
       rows[i] = *reinterpret_cast<const LooseWordVector*>(b + i * ld + first);
     }
-  } else {
-    for (int64_t i = 0; i < kLanes; ++i) {
-      alignas(64) uint32_t units[kLanes] = {};
-      if (i < width) {
-        const int64_t count = smaller(kLanes, units_of<Unit>(left));
-        for (int64_t u = 0; u < count; ++u) {
-          const int64_t at = u * Unit::kElements;
-          units[u] = Unit::gather(b + i * ld + first + at, 1, left - at);
-        }
-      }
-      rows[i] = *reinterpret_cast<const LooseWordVector*>(units);
-    }
+    return;
   }
-  transpose_square(rows);
-  const int64_t count = smaller(kLanes, units_of<Unit>(left));
-  for (int64_t u = 0; u < count; ++u) {
-    *reinterpret_cast<LooseWordVector*>(panel + u * kPanel) = rows[u];
+  for (int64_t i = 0; i < kLanes; ++i) {
+    alignas(64) uint32_t units[kLanes] = {};
+    for (int64_t u = 0; i < width && u < kLanes; ++u) {
+      const int64_t at = u * Unit::kElements;
+      if (at < left) units[u] = Unit::gather(b + i * ld + first + at, 1, left - at);
+    }
+    rows[i] = *reinterpret_cast<const LooseWordVector*>(units);
   }
 }
 
+/// Packs b[n][k], whose columns are contiguous, like pack_b_rows.
 template <class Unit, class T>
-void pack_b_columns(const void* b_raw, int64_t ld, int64_t k, int64_t n, void* packed) {
+void pack_b_columns(const void* b_raw, int64_t ld, int64_t k, int64_t n, int64_t units, void* packed) {
   const T* b = static_cast<const T*>(b_raw);
-  const int64_t units = units_of<Unit>(k);
   for (int64_t j = 0; j < n; j += kPanel) {
     uint32_t* panel = static_cast<uint32_t*>(packed) + j * units;
     for (int64_t i = 0; i < kPanel; i += kLanes) {
-      const int64_t width = n - j - i;
       for (int64_t u = 0; u < units; u += kLanes) {
-        pack_square<Unit>(b + (j + i) * ld, ld, k, u * Unit::kElements, width, panel + u * kPanel + i);
+        WordVector square[kLanes];
+        load_square<Unit>(b + (j + i) * ld, ld, k, u * Unit::kElements, n - j - i, square);
+        transpose_square(square);
+        uint32_t* to = panel + u * kPanel + i;
+        if (u + kLanes <= units) {
+#pragma GCC unroll 16
+          for (int64_t s = 0; s < kLanes; ++s)
+            *reinterpret_cast<LooseWordVector*>(to + s * kPanel) = square[s];
+        } else {
+          for (int64_t s = 0; s < units - u; ++s) {
+            *reinterpret_cast<LooseWordVector*>(to + s * kPanel) = square[s];
+          }
+        }
       }
     }
   }
 }
 
-/// Panels of six rows; each step is written with a whole vector whose tail the next step overwrites.
+/// Panels of six rows of a[k][m]; each step is written with a whole vector whose tail the next step
+/// overwrites.
 template <class Unit, class T>
-void pack_a_columns(const void* a_raw, int64_t ld, int64_t k, int64_t m, void* packed) {
+void pack_a_columns(const void* a_raw, int64_t ld, int64_t k, int64_t m, int64_t units, void* packed) {
   constexpr int64_t kPanels = 8;
   const T* a = static_cast<const T*>(a_raw);
-  const int64_t units = units_of<Unit>(k);
   const int64_t panel_words = units * kPanelA + kSlackA;
   for (int64_t i = 0; i < m; i += kPanels * kPanelA) {
     uint32_t* panels = static_cast<uint32_t*>(packed) + i / kPanelA * panel_words;

@@ -22,19 +22,19 @@ struct SingleUnit {
   }
 };
 
-#ifdef __AVX512BF16__
-/// Two bf16 numbers a step, multiplied by the dot-product instruction.
+/// Two bf16 numbers a step, multiplied by the dot-product instruction or by tiles.
 struct PairUnit {
   static constexpr int64_t kElements = 2;
+#ifdef __AVX512BF16__
   MEGALITH_INLINE static Vector multiply_add(WordVector a, WordVector b, Vector sum) {
     return bit_cast<Vector>(
         _mm512_dpbf16_ps(bit_cast<__m512>(sum), bit_cast<__m512bh>(a), bit_cast<__m512bh>(b)));
   }
+#endif
   MEGALITH_INLINE static uint32_t gather(const BrainFloat* x, int64_t stride, int64_t left) {
     const uint32_t high = left > 1 ? x[stride].bits : 0u;
     return x->bits | (high << 16);
   }
 };
-#endif
 
 }  // namespace megalith::cpu::MEGALITH_LEVEL

@@ -26,16 +26,20 @@ struct GemmKernels {
   static constexpr int64_t kPanel = 64;  // columns of a packed panel of B
 
   int64_t elements_per_unit = 1;
-  bool a_direct = true;  // rows of A are read as stored; else the caller converts them to fp32
-  int64_t row_tile = 6;  // rows of A that the inner kernel takes at once, and of a packed panel of A
-  int64_t slack_a = 0;   // words behind each packed panel of A that packing overwrites
+  int64_t unit_multiple = 1;  // units of a pass are a multiple of this many, the last ones zero
+  int64_t most_units = 512;   // in a pass over the summed dimension
+  bool a_direct = true;       // rows of A are read as stored; else the caller converts them to fp32
+  int64_t row_tile = 6;       // rows of A that the inner kernel takes at once, and of a packed panel of A
+  int64_t slack_a = 0;        // words behind each packed panel of A that packing overwrites
 
   /// b[k][n], n contiguous (element stride ld) -> panels [n/64][units][64], zero-padded.
-  void (*pack_b_rows)(const void* b, int64_t ld, int64_t k, int64_t n, void* packed);
+  void (*pack_b_rows)(const void* b, int64_t ld, int64_t k, int64_t n, int64_t units, void* packed);
   /// b[n][k], k contiguous -> the same panels.
-  void (*pack_b_columns)(const void* b, int64_t ld, int64_t k, int64_t n, void* packed);
-  /// a[k][m], m contiguous -> panels [m/row_tile][units][row_tile], slack_a words apart.
-  void (*pack_a_columns)(const void* a, int64_t ld, int64_t k, int64_t m, void* packed);
+  void (*pack_b_columns)(const void* b, int64_t ld, int64_t k, int64_t n, int64_t units, void* packed);
+  /// a[k][m], m contiguous -> panels of row_tile rows x units, slack_a words apart.
+  void (*pack_a_columns)(const void* a, int64_t ld, int64_t k, int64_t m, int64_t units, void* packed);
+  /// a[m][k], k contiguous -> the same panels; null where the inner kernel reads such rows in place.
+  void (*pack_a_rows)(const void* a, int64_t ld, int64_t k, int64_t m, int64_t units, void* packed) = nullptr;
   /// c[rows][columns] (fp32, row stride ldc) = or += A B for one panel of B. A's row i, unit u is at a +
   /// i*row_bytes + u*unit_bytes. Writes whole vectors: c needs room for columns rounded up to 16.
   void (*multiply)(int64_t rows, int64_t columns, int64_t units, const void* a, int64_t row_bytes,
