@@ -79,7 +79,7 @@ void backward(const AttentionGeometry& g, const void* qkv_raw, const int32_t* do
   }
   for (int64_t i = 0; i < s.blocks * kKeyBlock * padded; ++i) s.dkeys[i] = s.dvalues[i] = 0;
 
-  float factors[kKeyBlock];
+  float buffer[kMaskBuffer];
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const float* normaliser = log_sum_exp + (batch * g.heads + head) * g.tokens;
     for (int64_t begin = 0; begin < g.tokens; begin += kQueryBlock) {
@@ -115,8 +115,9 @@ void backward(const AttentionGeometry& g, const void* qkv_raw, const int32_t* do
           float *p_row = s.probabilities + r * kKeyBlock, *d_row = s.dlogits + r * kKeyBlock;
           const float log_sum = normaliser[query], delta = s.delta[r], scale = g.scale;
           if (mask.active) {
-            mask_factors(mask, static_cast<uint64_t>(batch * g.tokens + query),
-                         static_cast<uint64_t>(head * g.tokens + at), kKeyBlock, factors);
+            const float* factors =
+                mask_factors(mask, static_cast<uint64_t>(batch * g.tokens + query),
+                             static_cast<uint64_t>(head * g.tokens + at), kKeyBlock, buffer);
 #pragma omp simd
             for (int32_t j = 0; j < kKeyBlock; ++j) {
               const bool seen = (j >= visible.low) & (j < visible.high);

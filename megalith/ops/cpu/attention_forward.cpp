@@ -157,7 +157,8 @@ void forward(const AttentionGeometry& g, const void* q, const void* packed, cons
   if (starts != nullptr) {
     for (int64_t t = begin; t < end; ++t) first = smaller<int64_t>(first, starts[t]);
   }
-  float factors[kKeyBlock];
+  float buffer[kMaskBuffer];
+  const float* factors = nullptr;
   for (int64_t at = first / kKeyBlock * kKeyBlock; at < end; at += kKeyBlock) {
     const int64_t count = smaller(kKeyBlock, end - at);
     const uint32_t* keys = static_cast<const uint32_t*>(packed) + at / kKeyBlock * block_words;
@@ -165,11 +166,10 @@ void forward(const AttentionGeometry& g, const void* q, const void* packed, cons
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t query = begin + r;
       if (mask.active) {
-        mask_factors(mask, static_cast<uint64_t>(batch * g.tokens + query),
-                     static_cast<uint64_t>(head * g.tokens + at), kKeyBlock, factors);
+        factors = mask_factors(mask, static_cast<uint64_t>(batch * g.tokens + query),
+                               static_cast<uint64_t>(head * g.tokens + at), kKeyBlock, buffer);
       }
-      block.fold(r, visible_keys(query, starts == nullptr ? 0 : starts[query], at), g.scale,
-                 mask.active ? factors : nullptr);
+      block.fold(r, visible_keys(query, starts == nullptr ? 0 : starts[query], at), g.scale, factors);
     }
     block.add_values(rows, count, smaller(kKeyBlock, g.tokens - at),
                      keys + column_block_words<Unit>(g.head_size));

@@ -17,11 +17,12 @@ void residual_add(const MaskSource& mask, const void* x_raw, const void* delta_r
     for (int64_t i = 0; i < rows * columns; ++i) y[i] = store<T>(load(x[i]) + load(delta[i]));
     return;
   }
-  float factors[kMaskChunk];
+  float buffer[kMaskBuffer];
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t begin = 0; begin < columns; begin += kMaskChunk) {
       const int64_t n = smaller(kMaskChunk, columns - begin), at = r * columns + begin;
-      mask_factors(mask, static_cast<uint64_t>(first_row + r), static_cast<uint64_t>(begin), n, factors);
+      const float* factors =
+          mask_factors(mask, static_cast<uint64_t>(first_row + r), static_cast<uint64_t>(begin), n, buffer);
 #pragma omp simd
       for (int64_t j = 0; j < n; ++j) {
         y[at + j] = store<T>(load(x[at + j]) + load(delta[at + j]) * factors[j]);
@@ -35,11 +36,12 @@ void masked_copy(const MaskSource& mask, const void* dy_raw, void* dx_raw, int64
                  int64_t columns) {
   const T* dy = static_cast<const T*>(dy_raw);
   T* dx = static_cast<T*>(dx_raw);
-  float factors[kMaskChunk];
+  float buffer[kMaskBuffer];
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t begin = 0; begin < columns; begin += kMaskChunk) {
       const int64_t n = smaller(kMaskChunk, columns - begin), at = r * columns + begin;
-      mask_factors(mask, static_cast<uint64_t>(first_row + r), static_cast<uint64_t>(begin), n, factors);
+      const float* factors =
+          mask_factors(mask, static_cast<uint64_t>(first_row + r), static_cast<uint64_t>(begin), n, buffer);
 #pragma omp simd
       for (int64_t j = 0; j < n; ++j) dx[at + j] = store<T>(load(dy[at + j]) * factors[j]);
     }
@@ -51,7 +53,7 @@ void embed_row(const MaskSource& mask, const void* token_raw, const void* positi
                int64_t row, int64_t columns) {
   const T *token = static_cast<const T*>(token_raw), *position = static_cast<const T*>(position_raw);
   T* y = static_cast<T*>(y_raw);
-  float factors[kMaskChunk], sums[kMaskChunk];
+  float buffer[kMaskBuffer], sums[kMaskChunk];
   for (int64_t begin = 0; begin < columns; begin += kMaskChunk) {
     const int64_t n = smaller(kMaskChunk, columns - begin);
 #pragma omp simd
@@ -61,7 +63,8 @@ void embed_row(const MaskSource& mask, const void* token_raw, const void* positi
       for (int64_t j = 0; j < n; ++j) sums[j] += load(position[begin + j]);
     }
     if (mask.active) {
-      mask_factors(mask, static_cast<uint64_t>(row), static_cast<uint64_t>(begin), n, factors);
+      const float* factors =
+          mask_factors(mask, static_cast<uint64_t>(row), static_cast<uint64_t>(begin), n, buffer);
 #pragma omp simd
       for (int64_t j = 0; j < n; ++j) sums[j] *= factors[j];
     }
@@ -79,10 +82,11 @@ void add_row(const MaskSource& mask, const void* dy_raw, float* table, int64_t r
     for (int64_t j = begin; j < end; ++j) table[j] += load(dy[j]);
     return;
   }
-  float factors[kMaskChunk];
+  float buffer[kMaskBuffer];
   for (int64_t at = begin; at < end; at += kMaskChunk) {
     const int64_t n = smaller(kMaskChunk, end - at);
-    mask_factors(mask, static_cast<uint64_t>(row), static_cast<uint64_t>(at), n, factors);
+    const float* factors =
+        mask_factors(mask, static_cast<uint64_t>(row), static_cast<uint64_t>(at), n, buffer);
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) table[at + j] += load(dy[at + j]) * factors[j];
   }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "megalith/ops/cpu/gemm_unit.h"
+#include "megalith/ops/cpu/shuffle.h"
 #include "megalith/ops/cpu/table.h"
-#include "megalith/ops/cpu/transpose.h"
 
 namespace megalith::cpu::MEGALITH_LEVEL {
 
