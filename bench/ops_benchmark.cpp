@@ -72,7 +72,9 @@ class Bench {
   explicit Bench(const Options& options) : options_(options), context_{workspace_, options.threads} {}
 
   void add(const std::string& name, Ceiling ceiling, double work, std::function<void()> run) {
-    if (name.find(options_.filter) == std::string::npos) return;
+    // A filter that ends in $ names one entry.
+    const std::string& filter = options_.filter;
+    if (filter.ends_with('$') ? name + "$" != filter : name.find(filter) == std::string::npos) return;
     entries_.push_back({name, ceiling, work, std::move(run), {}, {}});
   }
 

@@ -1,5 +1,7 @@
 // The tile kernels with tiles emulated in plain C++, so that everything but the instructions themselves is
 // tested on every machine. This source is compiled like a kernel, for a level of its own.
+#include "megalith/ops/cpu/attention_backward.h"
+#include "megalith/ops/cpu/attention_forward.h"
 #include "megalith/ops/cpu/gemm_tiles.h"
 
 namespace megalith::cpu::MEGALITH_LEVEL {
@@ -64,10 +66,12 @@ thread_local TileConfiguration EmulatedTiles::configuration;
 
 }  // namespace
 
-GemmKernels emulated_tile_kernels();
+void emulated_tile_kernels(GemmKernels& gemm, AttentionKernels& attention);
 
-GemmKernels emulated_tile_kernels() {
-  return make_tile_kernels<EmulatedTiles>();
+void emulated_tile_kernels(GemmKernels& gemm, AttentionKernels& attention) {
+  gemm = make_tile_kernels<EmulatedTiles>();
+  set_attention_forward<TileUnit<EmulatedTiles>, BrainFloat>(attention);
+  set_attention_backward<TileUnit<EmulatedTiles>, BrainFloat>(attention);
 }
 
 }  // namespace megalith::cpu::MEGALITH_LEVEL

@@ -2,14 +2,20 @@
 #include "tests/ops/support.h"
 
 namespace megalith::cpu::emulated {
-GemmKernels emulated_tile_kernels();
+void emulated_tile_kernels(GemmKernels& gemm, AttentionKernels& attention);
 }
 
 namespace megalith::test {
 
 namespace {
 
-class TilesTest : public OpTest {};
+class TilesTest : public OpTest {
+ protected:
+  TilesTest() { cpu::emulated::emulated_tile_kernels(gemm_kernels, attention); }
+
+  cpu::GemmKernels gemm_kernels;
+  cpu::AttentionKernels attention;
+};
 
 struct Case {
   int64_t m, n, k;
@@ -19,7 +25,6 @@ struct Case {
 
 // Rows around 16 and 32, columns around 16, 32 and 64, sums around 32 and past one pass of 512.
 TEST_F(TilesTest, ProductsOfAnySizeAndLayout) {
-  const cpu::GemmKernels kernels = cpu::emulated::emulated_tile_kernels();
   for (const Case& s : {Case{1, 1, 1},
                         {16, 16, 32},
                         {17, 33, 31},
@@ -37,7 +42,8 @@ TEST_F(TilesTest, ProductsOfAnySizeAndLayout) {
           const auto results = on_any_threads([&] {
             std::vector<Tensor> out;
             out.push_back(random_tensor(DType::f32, {s.m, s.n}, 3));
-            gemm(context, kernels, s.m, s.n, s.k, {a.view().raw(), DType::bf16, a_rows ? s.k : s.m, a_rows},
+            gemm(context, gemm_kernels, s.m, s.n, s.k,
+                 {a.view().raw(), DType::bf16, a_rows ? s.k : s.m, a_rows},
                  {b.view().raw(), DType::bf16, b_columns ? s.k : s.n, b_columns},
                  {out[0].view().raw(), DType::f32, s.n, nullptr, add});
             return out;
@@ -59,6 +65,78 @@ TEST_F(TilesTest, ProductsOfAnySizeAndLayout) {
           }
           expect_close(results[0], expected, bound,
                        std::to_string(s.m) + "x" + std::to_string(s.n) + "x" + std::to_string(s.k));
+        }
+      }
+    }
+  }
+}
+
+// The kernels of attention, driven as attention.cpp does, against the vector kernels' oracle.
+TEST_F(TilesTest, AttentionEqualsTheOracle) {
+  for (const int64_t tokens : {1, 33, 64, 130, 201}) {
+    for (const int64_t size : {20, 33, 64, 80}) {
+      for (const bool documents : {false, true}) {
+        const int64_t heads = 4, kv_heads = 2, columns = (heads + 2 * kv_heads) * size;
+        const float scale = static_cast<float>(1 / std::sqrt(static_cast<double>(size)));
+        const cpu::AttentionGeometry geometry{tokens, heads, kv_heads, size, columns, scale};
+        const cpu::MaskSource mask;
+        const Tensor qkv = random_tensor(DType::bf16, {tokens, columns}, 1);
+        const Tensor dout = random_tensor(DType::bf16, {tokens, heads * size}, 2);
+        const Tensor out(DType::bf16, {tokens, heads * size}), dqkv(DType::bf16, {tokens, columns});
+        const Tensor cached(DType::bf16, {tokens, heads * size}), log_sum_exp(DType::f32, {heads, tokens});
+        std::vector<int> starts;
+        for (int t = 0; t < tokens; ++t) starts.push_back(documents ? t / 37 * 37 : 0);
+        const Tensor starts_view = integers(starts);
+        const int32_t* start = documents ? starts_view.data<int32_t>() : nullptr;
+
+        ArenaScope scope(arena);
+        char* packed =
+            static_cast<char*>(arena.allocate(static_cast<size_t>(attention.packed_bytes(tokens, size))));
+        void* scratch = arena.allocate(static_cast<size_t>(
+            std::max({attention.forward_scratch_bytes(size), attention.backward_scratch_bytes(tokens, size),
+                      attention.cache_scratch_bytes(size)})));
+        const uint16_t* base = static_cast<const uint16_t*>(qkv.view().raw());
+        Tensor keys(DType::bf16, {tokens, kv_heads * size}), values(DType::bf16, {tokens, kv_heads * size});
+        for (int64_t t = 0; t < tokens; ++t) {
+          for (int64_t j = 0; j < kv_heads * size; ++j) {
+            set(keys, t * kv_heads * size + j, get(qkv, t * columns + heads * size + j));
+            set(values, t * kv_heads * size + j, get(qkv, t * columns + (heads + kv_heads) * size + j));
+          }
+        }
+        for (int64_t kv = 0; kv < kv_heads; ++kv) {
+          const uint16_t* key = base + (heads + kv) * size;
+          attention.pack(key, key + kv_heads * size, columns, 0, tokens, tokens, size, packed);
+          for (int64_t head = 2 * kv; head < 2 * kv + 2; ++head) {
+            for (int64_t begin = 0; begin < tokens; begin += attention.query_block) {
+              attention.forward(geometry, qkv.view().raw(), packed, start, mask, 0, head, begin,
+                                std::min(tokens, begin + attention.query_block), out.view().raw(),
+                                log_sum_exp.data<float>(), scratch);
+            }
+          }
+          const int64_t tokens_each = attention.query_block / 2;
+          for (int64_t first = 0; first < tokens; first += tokens_each) {
+            attention.cached(geometry, qkv.view().raw(), 0, keys.view().raw(), values.view().raw(), kv, first,
+                             std::min(tokens, first + tokens_each), cached.view().raw(), scratch);
+          }
+        }
+        for (int64_t kv = 0; kv < kv_heads; ++kv) {
+          attention.backward(geometry, qkv.view().raw(), start, mask, 0, kv, out.view().raw(),
+                             log_sum_exp.data<float>(), dout.view().raw(), dqkv.view().raw(), scratch);
+        }
+
+        const reference::AttentionShape oracle{1, static_cast<int>(tokens), 4,
+                                               2, static_cast<int>(size),   scale};
+        const reference::AttentionMask visible{.keep = {}, .starts = starts};
+        Doubles probabilities;
+        const Doubles expected = reference::attention(doubles(qkv), oracle, visible, probabilities);
+        const Doubles gradient =
+            reference::attention_backward(doubles(dout), doubles(qkv), oracle, visible, probabilities);
+        const double rounding = rounding_error(DType::bf16), most = largest(doubles(qkv));
+        const std::string what = std::to_string(tokens) + " tokens, heads of " + std::to_string(size);
+        expect_close(out, expected, 2 * rounding * most, "out of " + what);
+        expect_close(dqkv, gradient, 16 * rounding * std::max(largest(gradient), most), "dqkv of " + what);
+        if (!documents) {
+          EXPECT_TRUE(same_bits(out, cached)) << what;
         }
       }
     }

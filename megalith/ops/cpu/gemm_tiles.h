@@ -83,13 +83,14 @@ void multiply_tiles(int64_t rows, int64_t columns, int64_t units, const void* a_
   }
 }
 
-/// a[m][k] -> panels of 32 rows in tile order.
+/// a[m][k] -> rows first_row .. of panels of 32 rows in tile order.
 inline void pack_a_tiles_rows(const void* a_raw, int64_t ld, int64_t k, int64_t m, int64_t units,
-                              void* packed) {
+                              void* packed, int64_t first_row) {
   const BrainFloat* a = static_cast<const BrainFloat*>(a_raw);
   for (int64_t i = 0; i < m; ++i) {
+    const int64_t r = first_row + i;
     uint32_t* row =
-        static_cast<uint32_t*>(packed) + i / kStepRows * kStepRows * units + i % kStepRows * kTile;
+        static_cast<uint32_t*>(packed) + r / kStepRows * kStepRows * units + r % kStepRows * kTile;
     for (int64_t u = 0; u < units; u += kTile) {
       uint32_t* to = row + u / kTile * kStepWords;
       const int64_t left = k - 2 * u;
@@ -97,11 +98,15 @@ inline void pack_a_tiles_rows(const void* a_raw, int64_t ld, int64_t k, int64_t 
       if (left >= 2 * kTile) {
         __builtin_memcpy(to, from, kTile * 4);
       } else {
-        for (int64_t s = 0; s < kTile; ++s)
+        for (int64_t s = 0; s < kTile; ++s) {
           to[s] = 2 * s < left ? PairUnit::gather(from + 2 * s, 1, left - 2 * s) : 0;
+        }
       }
     }
   }
+}
+inline void pack_a_tiles_rows(const void* a, int64_t ld, int64_t k, int64_t m, int64_t units, void* packed) {
+  pack_a_tiles_rows(a, ld, k, m, units, packed, 0);
 }
 
 /// a[k][m] -> the same panels, by transposing squares.

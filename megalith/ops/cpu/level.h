@@ -8,6 +8,7 @@
 #endif
 
 #define MEGALITH_INLINE inline __attribute__((always_inline))
+#define MEGALITH_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace megalith::cpu::MEGALITH_LEVEL {
 

@@ -6,24 +6,33 @@
 namespace megalith::cpu::MEGALITH_LEVEL {
 
 /// e^x with a relative error below 2e-7 (Cephes' expf). 0 below -87.33; infinity above 88.37; NaN stays NaN.
-MEGALITH_INLINE float exponential(float x) {
-  const float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer held in the low bits
-  const float clamped_low = x < -87.4f ? -87.4f : x;
-  const float clamped = clamped_low > 89.0f ? 89.0f : clamped_low;
-  const float shifted = clamped * 1.44269504088896341f + kRound;
-  const float n = shifted - kRound;
-  float r = clamped - n * 0.693359375f;
+/// Real is float, or Vector with WordVector.
+template <class Real, class Word>
+MEGALITH_INLINE Real exponential_of(Real x) {
+  const Real round = Real{} + 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer held in the low bits
+  const Real lowest = Real{} - 87.4f, highest = Real{} + 89.0f;
+  const Real clamped_low = x < lowest ? lowest : x;
+  const Real clamped = clamped_low > highest ? highest : clamped_low;
+  const Real shifted = clamped * 1.44269504088896341f + round;
+  const Real n = shifted - round;
+  Real r = clamped - n * 0.693359375f;
   r = r - n * -2.12194440e-4f;
-  float p = 1.9875691500e-4f;
+  Real p = Real{} + 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  const uint32_t exponent = (bit_cast<uint32_t>(shifted) - bit_cast<uint32_t>(kRound) + 127u) << 23;
-  const float result = p * bit_cast<float>(exponent);
-  return x < -87.33f ? 0.0f : result;
+  const Word exponent = (bit_cast<Word>(shifted) - bit_cast<Word>(round) + 127u) << 23;
+  const Real result = p * bit_cast<Real>(exponent);
+  return x < (Real{} - 87.33f) ? Real{} : result;
+}
+MEGALITH_INLINE float exponential(float x) {
+  return exponential_of<float, uint32_t>(x);
+}
+MEGALITH_INLINE Vector exponential(Vector x) {
+  return exponential_of<Vector, WordVector>(x);
 }
 
 /// 1 / (1 + e^-x), relative error below 4e-7 wherever the result is a normal number.

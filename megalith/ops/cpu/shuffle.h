@@ -39,6 +39,49 @@ MEGALITH_INLINE WordVector interleave_high(WordVector a, WordVector b) {
 #undef MEGALITH_LANE
 }
 
+/// Every second word of two registers, from the first, and from the second on.
+MEGALITH_INLINE WordVector even_lanes(WordVector a, WordVector b) {
+#define MEGALITH_LANE(j) (2 * j)
+  return __builtin_shuffle(a, b, MEGALITH_LANES(LaneIndex, MEGALITH_LANE));
+#undef MEGALITH_LANE
+}
+MEGALITH_INLINE WordVector odd_lanes(WordVector a, WordVector b) {
+#define MEGALITH_LANE(j) (2 * j + 1)
+  return __builtin_shuffle(a, b, MEGALITH_LANES(LaneIndex, MEGALITH_LANE));
+#undef MEGALITH_LANE
+}
+
+/// The other half of each group of 2 S lanes.
+template <int S>
+MEGALITH_INLINE Vector swap_lanes(Vector x) {
+#define MEGALITH_LANE(j) (j ^ S)
+  return __builtin_shuffle(x, MEGALITH_LANES(LaneIndex, MEGALITH_LANE));
+#undef MEGALITH_LANE
+}
+
+/// The sum of all lanes, and the largest, as a tree of pairs.
+MEGALITH_INLINE float sum_of_lanes(Vector x) {
+#ifdef __AVX512F__
+  x = x + swap_lanes<8>(x);
+#endif
+  x = x + swap_lanes<4>(x);
+  x = x + swap_lanes<2>(x);
+  x = x + swap_lanes<1>(x);
+  return x[0];
+}
+MEGALITH_INLINE Vector larger_lanes(Vector a, Vector b) {
+  return a < b ? b : a;
+}
+MEGALITH_INLINE float largest_of_lanes(Vector x) {
+#ifdef __AVX512F__
+  x = larger_lanes(x, swap_lanes<8>(x));
+#endif
+  x = larger_lanes(x, swap_lanes<4>(x));
+  x = larger_lanes(x, swap_lanes<2>(x));
+  x = larger_lanes(x, swap_lanes<1>(x));
+  return x[0];
+}
+
 /// Exchanges, between two registers, the words whose positions differ in bit S.
 template <int S>
 MEGALITH_INLINE void exchange(WordVector& a, WordVector& b) {

@@ -1,4 +1,6 @@
-// What the AMX level has of its own: matrix products of bf16 on tiles, and their ceiling.
+// What the AMX level has of its own: matrix products and attention of bf16 on tiles, and their ceiling.
+#include "megalith/ops/cpu/attention_backward.h"
+#include "megalith/ops/cpu/attention_forward.h"
 #include "megalith/ops/cpu/gemm_tiles.h"
 
 namespace megalith::cpu::MEGALITH_LEVEL {
@@ -37,6 +39,8 @@ void add_tile_kernels(KernelTable& table);
 
 void add_tile_kernels(KernelTable& table) {
   table.gemm[1] = make_tile_kernels<HardwareTiles>();
+  set_attention_forward<TileUnit<HardwareTiles>, BrainFloat>(table.attention[1]);
+  set_attention_backward<TileUnit<HardwareTiles>, BrainFloat>(table.attention[1]);
   table.peak.amx = tile_loop;
 }
 
