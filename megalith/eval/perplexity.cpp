@@ -61,6 +61,7 @@ PerplexityResult perplexity(const LoadedModel& loaded, const Tokenizer& tokenize
                             const std::function<void(int64_t, int64_t)>& progress) {
   check_input(options.window <= loaded.config().max_positions, "window {} exceeds the model's {} positions",
               options.window, loaded.config().max_positions);
+  check_input(options.batch >= 1, "batch {} is out of range; allowed is 1 or more", options.batch);
   check_input(tokenizer.vocab_size() <= loaded.config().vocab_size,
               "the tokenizer has {} tokens, the model only {}: they do not belong together",
               tokenizer.vocab_size(), loaded.config().vocab_size);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "megalith/base/error.h"
 #include "megalith/infer/stop_matcher.h"
@@ -26,12 +27,18 @@ Generator::Generator(const LoadedModel& model, const Tokenizer& tokenizer, const
   check_input(tokenizer.vocab_size() <= model.config().vocab_size,
               "the tokenizer has {} tokens, the model only {}: they do not belong together",
               tokenizer.vocab_size(), model.config().vocab_size);
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.has_id(id)) unused_ids_.push_back(id);
+  }
 }
 
 Generation Generator::generate(std::string_view prompt, const GenerateOptions& options,
                                const std::function<void(std::string_view)>& stream) {
   check_input(options.max_tokens >= 0, "max-tokens {} is out of range; allowed is 0 or more",
               options.max_tokens);
+  // First of all, so that a wrong option costs no work.
+  Sampler sampler(options.sampling);
+  StopMatcher stops(options.stop);
   const ModelConfig& config = model_.config();
   Generation result;
   result.prompt_ids = tokenizer_.encode(prompt, EncodeOptions{options.parse_special, true});
@@ -56,6 +63,8 @@ Generation Generator::generate(std::string_view prompt, const GenerateOptions& o
   const auto forward = [&](int32_t* ids, int64_t count, bool want_logits) {
     model_.model().forward_cached(exec_, TensorView(ids, DType::i32, {count}), cache,
                                   want_logits ? logits : TensorView());
+    if (!want_logits) return;
+    for (const int32_t id : unused_ids_) logits.data<float>()[id] = -INFINITY;
   };
 
   Clock::time_point start = Clock::now();
@@ -68,8 +77,6 @@ Generation Generator::generate(std::string_view prompt, const GenerateOptions& o
   result.prefill_seconds = seconds_since(start);
 
   start = Clock::now();
-  Sampler sampler(options.sampling);
-  StopMatcher stops(options.stop);
   StreamingDecoder decoder(tokenizer_, true);
   const auto show = [&](const std::string& text) {
     result.text += text;

@@ -45,6 +45,7 @@ class Generator {
   const LoadedModel& model_;
   const Tokenizer& tokenizer_;
   const ExecContext& exec_;
+  std::vector<int32_t> unused_ids_;  // below the vocabulary's size, without a token: never chosen
 };
 
 }  // namespace megalith

@@ -42,9 +42,9 @@ int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> 
     candidates_.emplace_back(adjusted_[i], static_cast<int32_t>(i));
   }
   check(!candidates_.empty(), "there is no token to choose from");
-  if (options_.temperature == 0 || options_.top_k == 1 || options_.top_p == 0) {
-    return std::min_element(candidates_.begin(), candidates_.end(), more_likely)->second;
-  }
+  const auto best = std::min_element(candidates_.begin(), candidates_.end(), more_likely);
+  check(std::isfinite(best->first), "the largest logit, of token {}, is {}", best->second, best->first);
+  if (options_.temperature == 0 || options_.top_k == 1 || options_.top_p == 0) return best->second;
   const size_t keep = options_.top_k > 0 ? std::min(candidates_.size(), static_cast<size_t>(options_.top_k))
                                          : candidates_.size();
   std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(keep),

@@ -32,7 +32,8 @@ class Sampler {
   explicit Sampler(const SamplingOptions& options);
 
   /// The token for position `position` of a sequence: a pure function of the options, the logits, the history
-  /// and the position. Equal logits are taken by lowest id. Throws Error when a logit is NaN.
+  /// and the position. Equal logits are taken by lowest id. Throws Error when a logit is NaN
+  /// or the largest is not finite.
   int32_t sample(std::span<const float> logits, std::span<const int32_t> history, uint64_t position);
 
  private:

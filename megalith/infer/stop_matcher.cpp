@@ -4,11 +4,16 @@
 #include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/base/utf8.h"
 
 namespace megalith {
 
 StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {
-  for (const std::string& stop : stops_) check_input(!stop.empty(), "a stop string cannot be empty");
+  for (const std::string& stop : stops_) {
+    check_input(!stop.empty(), "a stop string cannot be empty");
+    // One that begins or ends inside a character could cut the text there.
+    check_input(is_valid_utf8(stop), "the stop string \"{}\" is not valid UTF-8", replace_invalid_utf8(stop));
+  }
 }
 
 std::string StopMatcher::push(std::string_view text) {
