@@ -226,10 +226,15 @@ void add_decode(Bench& bench) {
   const ExecContext& context = bench.context();
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const TensorView w = bench.random(dtype, {50304, 768});
+    const int64_t bytes = static_cast<int64_t>(packed_weight_bytes(dtype, 50304, 768));
+    const PackedWeight packed = pack_weight(context, w, bench.zeros(DType::u8, {bytes}));
     for (const int64_t n : {1, 4, 8, 16}) {
       const TensorView x = bench.random(dtype, {n, 768}), y = bench.zeros(dtype, {n, 50304});
       bench.add("decode " + std::string(name(dtype)) + " head, rows " + std::to_string(n), Ceiling::memory,
                 static_cast<double>(w.bytes()), [=, &context] { linear_forward(context, x, w, {}, y); });
+      bench.add("decode " + std::string(name(dtype)) + " head packed, rows " + std::to_string(n),
+                Ceiling::memory, static_cast<double>(w.bytes()),
+                [=, &context] { linear_forward(context, x, packed, {}, y); });
     }
   }
 }

@@ -27,11 +27,19 @@ struct Blocking {
   int64_t rows;     // of a task
   int64_t column_tasks, row_tasks;
 
-  Blocking(const cpu::GemmKernels& kernels, int64_t m, int64_t n, int64_t total_units, int threads) {
-    constexpr int64_t kFewRows = 32;  // below, B is read once and hardly reused: small blocks in many tasks
+  Blocking(const cpu::GemmKernels& kernels, bool packed, int64_t m, int64_t n, int64_t total_units,
+           int threads) {
+    // With few rows B is read once and hardly reused: single panels, in pieces for the first cache when they
+    // lie packed, in long runs through memory when they do not.
+    constexpr int64_t kFewRows = 32;
     const bool few = m <= kFewRows;
     const bool wide = n >= 768 * threads;
-    const int64_t most_columns = few ? kPanel : wide ? 768 : 384, most_units = few ? 128 : kernels.most_units;
+    const int64_t most_columns = few    ? kPanel
+                                 : wide ? 768
+                                        : 384,
+                  most_units = !few     ? kernels.most_units
+                               : packed ? 96
+                                        : 1024;
     const int64_t passes = std::max<int64_t>(1, divide_up(total_units, most_units));
     units = std::max<int64_t>(1, round_up(divide_up(total_units, passes), 16));
     columns = round_up(divide_up(n, divide_up(n, most_columns)), kPanel);
@@ -95,7 +103,7 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
   const cpu::TypedKernels& output = cpu::typed(c.dtype);
   const int64_t step = kernels.elements_per_unit, tile = kernels.row_tile;
   const int64_t total_units = round_up(divide_up(k, step), kernels.unit_multiple);
-  const Blocking blocking(kernels, m, n, total_units, std::max(1, context.threads));
+  const Blocking blocking(kernels, b.packed, m, n, total_units, std::max(1, context.threads));
   ArenaScope arena(context.workspace);
   const bool packs_a = !a.sum_contiguous || kernels.pack_a_rows != nullptr;
   const RowOperand direct = packs_a ? RowOperand{nullptr, 0} : prepare_rows(context, kernels, a, m, k);
@@ -105,7 +113,7 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
   const bool in_place = c.dtype == DType::f32 && c.stride % 16 == 0 && n % 16 == 0;
   const int64_t packed_rows = round_up(96, tile);
   const int64_t packed_panel_bytes = (blocking.units * tile + kernels.slack_a) * 4;
-  const int64_t b_bytes = blocking.columns * blocking.units * 4;
+  const int64_t b_bytes = b.packed ? 0 : blocking.columns * blocking.units * 4;
   const int64_t a_bytes = packs_a ? packed_rows / tile * packed_panel_bytes : 0;
   const int64_t c_bytes = in_place ? 0 : (one_pass ? tile : blocking.rows) * blocking.columns * 4;
   const int64_t scratch_bytes = round_up(b_bytes, 64) + round_up(a_bytes, 64) + round_up(c_bytes, 64);
@@ -124,7 +132,12 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
       const int64_t units = std::min(blocking.units, total_units - unit);
       const int64_t first = unit * step, count = std::min(units * step, k - first);
       const bool last = unit + units >= total_units;
-      if (b.sum_contiguous) {
+      const char* panels = packed_b;
+      int64_t panel_bytes = units * kPanel * 4;
+      if (b.packed) {
+        panel_bytes = total_units * kPanel * 4;
+        panels = static_cast<const char*>(b.data) + column / kPanel * panel_bytes + unit * kPanel * 4;
+      } else if (b.sum_contiguous) {
         kernels.pack_b_columns(offset(b.data, column * b.stride + first, b_size), b.stride, count, columns,
                                units, packed_b);
       } else {
@@ -154,7 +167,7 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
         const bool add = unit > 0 || (in_place && c.add);
         for (int64_t j = 0; j < columns; j += kPanel) {
           kernels.multiply(height, std::min(kPanel, columns - j), units, left, row_bytes, unit_bytes,
-                           packed_b + j * units * 4, sums + j, sums_stride, add);
+                           panels + j / kPanel * panel_bytes, sums + j, sums_stride, add);
         }
         if (last && (!in_place || c.bias != nullptr)) {
           output.store_rows(sums, sums_stride, height, columns, c.bias == nullptr ? nullptr : c.bias + column,
@@ -162,6 +175,22 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
         }
       }
     }
+  });
+}
+
+size_t packed_operand_bytes(DType dtype, int64_t n, int64_t k) {
+  const cpu::GemmKernels& kernels = cpu::kernels().gemm[cpu::type_index(dtype)];
+  const int64_t units = round_up(divide_up(k, kernels.elements_per_unit), kernels.unit_multiple);
+  return static_cast<size_t>(round_up(n, kPanel) * units * 4);
+}
+
+void pack_operand(const ExecContext& context, int64_t n, int64_t k, const GemmOperand& b, void* packed) {
+  const cpu::GemmKernels& kernels = cpu::kernels().gemm[cpu::type_index(b.dtype)];
+  const int64_t units = round_up(divide_up(k, kernels.elements_per_unit), kernels.unit_multiple);
+  parallel_blocks(context, n, kPanel, [&](int64_t begin, int64_t end) {
+    const void* from = offset(b.data, b.sum_contiguous ? begin * b.stride : begin, size_of(b.dtype));
+    (b.sum_contiguous ? kernels.pack_b_columns : kernels.pack_b_rows)(
+        from, b.stride, k, end - begin, units, static_cast<char*>(packed) + begin * units * 4);
   });
 }
 

@@ -16,6 +16,7 @@ struct GemmOperand {
   DType dtype = DType::f32;
   int64_t stride = 0;          // elements between neighbours along the dimension that is not contiguous
   bool sum_contiguous = true;  // whether the summed dimension is the contiguous one
+  bool packed = false;         // B only: data comes from pack_operand
 };
 
 struct GemmResult {
@@ -32,5 +33,10 @@ void gemm(const ExecContext& context, int64_t m, int64_t n, int64_t k, const Gem
 /// With given kernels instead of those of the active level.
 void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m, int64_t n, int64_t k,
           const GemmOperand& a, const GemmOperand& b, const GemmResult& c);
+
+/// Bytes of B [K,N] once packed for the active level, and the packing, for operands that are used again and
+/// again.
+size_t packed_operand_bytes(DType dtype, int64_t n, int64_t k);
+void pack_operand(const ExecContext& context, int64_t n, int64_t k, const GemmOperand& b, void* packed);
 
 }  // namespace megalith

@@ -19,12 +19,13 @@ void expect_matrix(const TensorView& x, const char* operation, const char* what)
 
 }  // namespace
 
-void linear_forward(const ExecContext& context, TensorView x, TensorView w, TensorView bias, TensorView y) {
+namespace {
+
+/// Both forms of the forward product: `weight` is w as it lies in memory, or packed.
+void forward(const ExecContext& context, const TensorView& x, int64_t f, const GemmOperand& weight,
+             const TensorView& bias, const TensorView& y) {
   constexpr const char* kName = "linear_forward";
-  expect_matrix(x, kName, "x");
-  expect_matrix(w, kName, "w");
-  const int64_t n = x.shape()[0], c = x.shape()[1], f = w.shape()[0];
-  expect(w, x.dtype(), {f, c}, kName, "w");
+  const int64_t n = x.shape()[0], c = x.shape()[1];
   if (!bias.empty()) expect(bias, x.dtype(), {f}, kName, "bias");
   expect(y, y.dtype() == DType::f32 ? DType::f32 : x.dtype(), {n, f}, kName, "y");
   const cpu::TypedKernels& kernels = cpu::typed(x.dtype());
@@ -36,8 +37,38 @@ void linear_forward(const ExecContext& context, TensorView x, TensorView w, Tens
     kernels.to_float(bias.raw(), floats, f);
     widened = floats;
   }
-  gemm(context, n, f, c, {x.raw(), x.dtype(), c, true}, {w.raw(), w.dtype(), c, true},
-       {y.raw(), y.dtype(), f, widened, false});
+  gemm(context, n, f, c, {x.raw(), x.dtype(), c}, weight, {y.raw(), y.dtype(), f, widened});
+}
+
+}  // namespace
+
+void linear_forward(const ExecContext& context, TensorView x, TensorView w, TensorView bias, TensorView y) {
+  expect_matrix(x, "linear_forward", "x");
+  expect_matrix(w, "linear_forward", "w");
+  const int64_t c = x.shape()[1], f = w.shape()[0];
+  expect(w, x.dtype(), {f, c}, "linear_forward", "w");
+  forward(context, x, f, {w.raw(), w.dtype(), c}, bias, y);
+}
+
+size_t packed_weight_bytes(DType dtype, int64_t outputs, int64_t inputs) {
+  return packed_operand_bytes(dtype, outputs, inputs);
+}
+
+PackedWeight pack_weight(const ExecContext& context, TensorView w, TensorView data) {
+  expect_matrix(w, "pack_weight", "w");
+  const int64_t f = w.shape()[0], c = w.shape()[1];
+  expect(data, DType::u8, {static_cast<int64_t>(packed_weight_bytes(w.dtype(), f, c))}, "pack_weight",
+         "data");
+  ProfileScope scope(context, "convert");
+  pack_operand(context, f, c, {w.raw(), w.dtype(), c}, data.raw());
+  return {data, w.dtype(), f, c};
+}
+
+void linear_forward(const ExecContext& context, TensorView x, const PackedWeight& w, TensorView bias,
+                    TensorView y) {
+  expect_matrix(x, "linear_forward", "x");
+  expect(x, w.dtype, {x.shape()[0], w.inputs}, "linear_forward", "x");
+  forward(context, x, w.outputs, {.data = w.data.raw(), .dtype = w.dtype, .packed = true}, bias, y);
 }
 
 void linear_backward_input(const ExecContext& context, TensorView dy, TensorView w, TensorView dx) {

@@ -110,6 +110,26 @@ TEST_F(MatmulTest, ARowDoesNotDependOnOtherRows) {
   }
 }
 
+TEST_F(MatmulTest, PackedWeightsGiveTheSameBits) {
+  for (const DType dtype : training_types()) {
+    for (const Case& s : kCases) {
+      const Tensor x = random_tensor(dtype, {s.n, s.c}, 1), w = random_tensor(dtype, {s.f, s.c}, 2);
+      const Tensor bias = random_tensor(dtype, {s.f}, 3);
+      const Tensor bytes(DType::u8, {static_cast<int64_t>(packed_weight_bytes(dtype, s.f, s.c))});
+      const PackedWeight packed = pack_weight(context, w, bytes);
+      Tensor y(dtype, {s.n, s.f});
+      linear_forward(context, x, w, bias, y);
+      const auto results = on_any_threads([&] {
+        std::vector<Tensor> out;
+        out.emplace_back(dtype, Shape{s.n, s.f});
+        linear_forward(context, x, packed, bias, out[0]);
+        return out;
+      });
+      EXPECT_TRUE(same_bits(y, results[0])) << s.n << "x" << s.c << "x" << s.f << " " << name(dtype);
+    }
+  }
+}
+
 TEST_F(MatmulTest, NoRowsGiveNothingAndZeroGradients) {
   const Tensor w = random_tensor(DType::f32, {4, 3}, 1);
   Tensor dw = random_tensor(DType::f32, {4, 3}, 2);

@@ -75,6 +75,23 @@ MEGALITH_INLINE void load_square(const T* b, int64_t ld, int64_t k, int64_t firs
   }
 }
 
+/// Fetches the next group of columns in the order of memory while squares of the current one are read across
+/// it: the processor's own prefetching follows few runs at once, and long ones.
+struct ReadAhead {
+  const char* column;
+  int64_t stride, lines, line = 0;
+
+  MEGALITH_INLINE void fetch(int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      __builtin_prefetch(column + line * 64);
+      if (++line == lines) {
+        line = 0;
+        column += stride;
+      }
+    }
+  }
+};
+
 /// Packs b[n][k], whose columns are contiguous, like pack_b_rows.
 template <class Unit, class T>
 void pack_b_columns(const void* b_raw, int64_t ld, int64_t k, int64_t n, int64_t units, void* packed) {
@@ -82,8 +99,12 @@ void pack_b_columns(const void* b_raw, int64_t ld, int64_t k, int64_t n, int64_t
   for (int64_t j = 0; j < n; j += kPanel) {
     uint32_t* panel = static_cast<uint32_t*>(packed) + j * units;
     for (int64_t i = 0; i < kPanel; i += kLanes) {
+      const int64_t bytes = k * static_cast<int64_t>(sizeof(T));
+      ReadAhead ahead{reinterpret_cast<const char*>(b + (j + i + kLanes) * ld),
+                      ld * static_cast<int64_t>(sizeof(T)), (bytes + 63) / 64};
       for (int64_t u = 0; u < units; u += kLanes) {
         WordVector square[kLanes];
+        ahead.fetch(kLanes * kLanes * Unit::kElements * static_cast<int64_t>(sizeof(T)) / 64);
         load_square<Unit>(b + (j + i) * ld, ld, k, u * Unit::kElements, n - j - i, square);
         transpose_square(square);
         uint32_t* to = panel + u * kPanel + i;
