@@ -320,7 +320,7 @@ class Describer : public ConfigVisitor {
  public:
   void table(const char* name, const char* documentation) override {
     if (!out.empty()) out += '\n';
-    out += fmt::format("[{}]  {}\n", name, documentation);
+    wrap(fmt::format("[{}] ", name), documentation, "     ");
   }
   void integer(const char* name, int64_t& value, int64_t least, int64_t most, const char* unit,
                const char* documentation) override {
@@ -362,16 +362,23 @@ class Describer : public ConfigVisitor {
  private:
   void line(const char* name, const std::string& value, const std::string& unit, const std::string& range,
             const char* documentation) {
-    out += fmt::format("  {} = {}", name, value);
-    if (!unit.empty()) out += fmt::format(" {}", unit);
-    if (!range.empty()) out += fmt::format("  ({})", range);
-    out += '\n';
-    std::istringstream words(documentation);
-    std::string word, current = "     ";
-    while (words >> word) {
+    std::string heading = fmt::format("  {} = {}", name, value);
+    if (!unit.empty()) heading += fmt::format(" {}", unit);
+    if (range.empty()) {
+      out += heading + '\n';
+    } else {
+      wrap(heading + " ", fmt::format("({})", range), "       ");
+    }
+    wrap("     ", documentation, "     ");
+  }
+
+  // Appends `current` and the words of `text`, in lines of at most 80 columns.
+  void wrap(std::string current, const std::string& text, const char* indent) {
+    std::istringstream words(text);
+    for (std::string word; words >> word;) {
       if (current.size() + 1 + word.size() > 80) {
         out += current + '\n';
-        current = "     ";
+        current = indent;
       }
       current += ' ' + word;
     }
