@@ -31,7 +31,7 @@ void run(const Options& options) {
 void add_config_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("config", "List all recipe keys, or print a resolved recipe");
-  command->add_option("recipe", options->recipe, "train (the keys of recipes, the default) or a recipe file")
+  command->add_option("recipe", options->recipe, "train (default): keys of recipes; or a recipe")
       ->option_text("COMMAND|RECIPE");
   command->add_option("--set", options->overrides, "Override a key of the recipe")->option_text("KEY=VALUE");
   command->callback([options] { run(*options); });

@@ -44,7 +44,7 @@ void add_convert_command(CLI::App& app) {
   command->add_option("--to", options->to, "Directory to write")->required()->option_text("DIR");
   command->add_option("--format", options->format, "huggingface (default) or megalith")
       ->option_text("FORMAT");
-  command->add_option("--dtype", options->dtype, "Type of the written weights: f32 (default), bf16, f16")
+  command->add_option("--dtype", options->dtype, "Type of the weights: f32 (default), bf16, f16")
       ->option_text("TYPE");
   command->callback([options] { run(*options); });
 }

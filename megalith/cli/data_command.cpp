@@ -11,6 +11,7 @@
 #include "megalith/base/log.h"
 #include "megalith/base/progress.h"
 #include "megalith/cli/commands.h"
+#include "megalith/cli/whole_number.h"
 #include "megalith/data/tokenize_dataset.h"
 #include "megalith/formats/indexed_dataset.h"
 
@@ -19,8 +20,6 @@ namespace megalith {
 namespace {
 
 void tokenize(const std::string& tokenizer_path, TokenizeOptions options) {
-  check_input(options.workers >= 1 && options.workers <= 1024, "--workers {}: must be from 1 to 1024",
-              options.workers);
   const auto start = std::chrono::steady_clock::now();
   const Tokenizer tokenizer = Tokenizer::load(tokenizer_path);
   TokenizeResult result;
@@ -102,21 +101,22 @@ void add_data_command(CLI::App& app) {
   auto tokenizing = std::make_shared<TokenizeArguments>();
   tokenizing->options.workers = default_threads();
   CLI::App* tokenize_command =
-      command->add_subcommand("tokenize", "Text or JSON lines to PREFIX_<key>_document.bin and .idx");
+      command->add_subcommand("tokenize", "Text or JSON lines to PREFIX_<key>_document.*");
   TokenizeOptions& options = tokenizing->options;
   tokenize_command
       ->add_option("--input", options.inputs,
-                   "Text files, JSON lines, directories; also .gz, .zst; - is\nstandard input")
+                   "Text files, JSON lines, directories; also .gz,\n.zst; - is standard input")
       ->required();
   tokenize_command->add_option("--tokenizer", tokenizing->tokenizer, "A tokenizer.json")->required();
   tokenize_command->add_option("--output", options.output_prefix, "PREFIX of the files to write")->required();
   tokenize_command
       ->add_option("--json-keys", options.json_keys,
-                   "Keys of JSON lines, one dataset each; plain text goes\nto the first")
+                   "Keys of JSON lines, one dataset each; plain text\ngoes to the first")
       ->capture_default_str();
   tokenize_command->add_flag("--append-eod", options.append_end_of_document,
-                             "End each document with <|endoftext|> (or </s>, ...)");
+                             "End documents with <|endoftext|> (or </s>, ...)");
   tokenize_command->add_option("--workers", options.workers, "Threads; the result does not depend on them")
+      ->check(whole_number(1, 1024))
       ->capture_default_str();
   tokenize_command->add_option("--reject-file", options.reject_file,
                                "Write refused records here, as JSON lines");

@@ -7,6 +7,7 @@
 #include "megalith/base/log.h"
 #include "megalith/cli/commands.h"
 #include "megalith/cli/model_options.h"
+#include "megalith/cli/whole_number.h"
 #include "megalith/eval/perplexity.h"
 #include "megalith/formats/indexed_dataset.h"
 #include "megalith/ops/elementwise.h"
@@ -59,6 +60,7 @@ void run_perplexity(Options options) {
   } else {
     text = read_file(options.input);
   }
+  check_input(!text.empty(), "{}: there is no text", options.input == "-" ? "standard input" : options.input);
   OpenModel open(options.model);
   if (!options.window_given) options.perplexity.window = open.model.config().max_positions;
   if (!options.stride_given) options.perplexity.stride = std::max<int64_t>(1, options.perplexity.window / 2);
@@ -119,14 +121,16 @@ void add_eval_command(CLI::App& app) {
   CLI::Option* window = perplexity
                             ->add_option("--window", options->perplexity.window,
                                          "Tokens seen at once; default the model's positions")
-                            ->option_text("N");
+                            ->option_text("N")
+                            ->check(whole_number(1, kNoLimit));
   CLI::Option* stride = perplexity
                             ->add_option("--stride", options->perplexity.stride,
-                                         "Tokens the window moves and scores; default half the window")
-                            ->option_text("N");
+                                         "Tokens it moves and scores; default half of it")
+                            ->option_text("N")
+                            ->check(whole_number(1, kNoLimit));
   perplexity->add_option("--batch", options->perplexity.batch, "Windows computed together; default 4")
       ->option_text("N")
-      ->check(CLI::Range(1, 65536));
+      ->check(whole_number(1, 65536));
   perplexity->add_flag("--baselines", options->baselines, "Also an untrained model and a unigram model");
   perplexity->add_flag("--json", options->json, "Results as JSON");
   perplexity->callback([options, window, stride] {

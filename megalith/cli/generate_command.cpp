@@ -10,6 +10,7 @@
 #include "megalith/base/log.h"
 #include "megalith/cli/commands.h"
 #include "megalith/cli/model_options.h"
+#include "megalith/cli/whole_number.h"
 #include "megalith/infer/generator.h"
 
 namespace megalith {
@@ -79,28 +80,31 @@ void add_generate_command(CLI::App& app) {
   add_model_options(*command, options->model);
   CLI::Option* prompt =
       command->add_option("--prompt", options->prompt, "Text to continue, taken as it stands");
-  command
-      ->add_option("--input", options->input, "File with one prompt a line; - or nothing is standard input")
+  command->add_option("--input", options->input, "One prompt a line; default - is standard input")
       ->option_text("FILE")
       ->excludes(prompt);
   command->add_option("--max-tokens", options->generate.max_tokens, "New tokens at most; default 128")
-      ->option_text("N");
+      ->option_text("N")
+      ->check(whole_number(0, kNoLimit));
   SamplingOptions& sampling = options->generate.sampling;
   command->add_option("--temperature", sampling.temperature, "0 is greedy; default 1")->option_text("T");
-  command->add_option("--top-k", sampling.top_k, "Keep the K most likely tokens; 0 is off")->option_text("K");
-  command->add_option("--top-p", sampling.top_p, "Keep the most likely tokens up to this probability")
+  command->add_option("--top-k", sampling.top_k, "Keep the K most likely tokens; 0 is off")
+      ->option_text("K")
+      ->check(whole_number(0, kNoLimit));
+  command->add_option("--top-p", sampling.top_p, "Keep the most likely tokens up to this sum")
       ->option_text("P");
-  command->add_option("--min-p", sampling.min_p, "Keep tokens with this share of the best one's probability")
-      ->option_text("P");
+  command->add_option("--min-p", sampling.min_p, "Keep tokens of this share of the best's")->option_text("P");
   command
       ->add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1 makes repeats less likely")
       ->option_text("R");
-  command->add_option("--seed", sampling.seed, "Of the random choices; default 0")->option_text("S");
-  command->add_option("--stop", options->generate.stop, "End before this text (may be given several times)")
+  command->add_option("--seed", sampling.seed, "Of the random choices; default 0")
+      ->option_text("S")
+      ->check(whole_number(0, kNoLimit));
+  command->add_option("--stop", options->generate.stop, "End before this text; may be given several times")
       ->option_text("TEXT");
   command->add_flag("--ignore-end", options->generate.ignore_end, "Go on after the end-of-document token");
   command->add_flag("--parse-special", options->generate.parse_special,
-                    "Special tokens written in the prompt count as such");
+                    "Special tokens in the prompt count as such");
   command->add_flag("--json", options->json, "One JSON object a prompt");
   command->callback([options, prompt] {
     options->has_prompt = prompt->count() > 0;

@@ -136,7 +136,7 @@ void add_inspect_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("inspect", "Say what a file or directory, or this machine, is");
   command
       ->add_option("path", options->path,
-                   "Run, checkpoint, Hugging Face directory, .safetensors, dataset, tokenizer or recipe")
+                   "Run, checkpoint, Hugging Face directory,\ndataset, .safetensors, tokenizer or recipe")
       ->option_text("PATH");
   command->add_flag("--machine", options->machine, "Kernels and measured ceilings of this machine");
   command->add_flag("--verify", options->verify, "Check every checksum of a checkpoint");

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "megalith/base/error.h"
+#include "megalith/cli/whole_number.h"
 
 namespace megalith {
 
@@ -28,7 +29,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->option_text("TYPE");
   command.add_option("--threads", options.threads, "CPU threads; default all")
       ->option_text("N")
-      ->check(CLI::Range(0, 4096));
+      ->check(whole_number(0, 4096));
 }
 
 DType parse_dtype(const std::string& text) {

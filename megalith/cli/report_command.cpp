@@ -217,8 +217,7 @@ void run(Options options) {
 
 void add_report_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("report", "Write a run as one HTML page: curves, time, memory, samples");
+  CLI::App* command = app.add_subcommand("report", "A run as one HTML page: curves, memory, samples");
   command->add_option("run", options->run, "Run directory")->required()->option_text("RUN");
   command->add_option("--output", options->output, "Default RUN/report.html")->option_text("FILE");
   command->add_option("--prompt", options->prompts, "Prompt of a sample (may be given several times)");

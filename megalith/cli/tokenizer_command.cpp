@@ -12,6 +12,7 @@
 #include "megalith/base/log.h"
 #include "megalith/base/progress.h"
 #include "megalith/cli/commands.h"
+#include "megalith/cli/whole_number.h"
 #include "megalith/data/record_parser.h"
 #include "megalith/data/text_source.h"
 #include "megalith/text/bpe_trainer.h"
@@ -42,10 +43,6 @@ struct TrainArguments {
 };
 
 void train(const TrainArguments& arguments) {
-  check_input(arguments.workers >= 1 && arguments.workers <= 1024, "--workers {}: must be from 1 to 1024",
-              arguments.workers);
-  check_input(arguments.maximum_piece_bytes >= 4 && arguments.maximum_piece_bytes <= (1 << 20),
-              "--maximum-piece-bytes {}: must be from 4 to {}", arguments.maximum_piece_bytes, 1 << 20);
   const auto start = std::chrono::steady_clock::now();
   BpeTrainer trainer({.vocabulary_size = arguments.vocabulary_size,
                       .special_tokens = arguments.special_tokens,
@@ -126,8 +123,6 @@ void write_output(std::string_view text) {
 }
 
 void encode(const CodeArguments& arguments) {
-  check_input(arguments.workers >= 1 && arguments.workers <= 1024, "--workers {}: must be from 1 to 1024",
-              arguments.workers);
   const Tokenizer tokenizer = Tokenizer::load(arguments.tokenizer);
   const std::string text = read_input(arguments.input);
   const EncodeOptions options{.parse_special = arguments.parse_special, .add_special = arguments.add_special};
@@ -205,9 +200,10 @@ void add_tokenizer_command(CLI::App& app) {
   CLI::App* train_command = command->add_subcommand("train", "Train a byte-level BPE tokenizer");
   train_command
       ->add_option("--input", training->inputs,
-                   "Text files, JSON lines, directories; also .gz, .zst; - is\nstandard input")
+                   "Text files, JSON lines, directories; also .gz,\n.zst; - is standard input")
       ->required();
   train_command->add_option("--vocab-size", training->vocabulary_size, "Tokens in all, at least 257")
+      ->check(whole_number(1, kNoLimit))
       ->required();
   train_command->add_option("--output", training->output, "The tokenizer.json to write")->required();
   train_command->add_option("--pattern", training->pattern, "How text is cut into words: gpt2 or llama3")
@@ -217,12 +213,15 @@ void add_tokenizer_command(CLI::App& app) {
   train_command->add_option("--json-keys", training->json_keys, "Keys of JSON lines that hold text")
       ->capture_default_str();
   train_command->add_option("--min-count", training->minimum_count, "Rarer pairs are not merged")
+      ->check(whole_number(1, kNoLimit))
       ->capture_default_str();
   train_command
       ->add_option("--maximum-piece-bytes", training->maximum_piece_bytes,
                    "Longer words are cut; no token gets longer")
+      ->check(whole_number(4, 1 << 20))
       ->capture_default_str();
   train_command->add_option("--workers", training->workers, "Threads that count words")
+      ->check(whole_number(1, 1024))
       ->capture_default_str();
   train_command->callback([training] { train(*training); });
 
@@ -238,6 +237,7 @@ void add_tokenizer_command(CLI::App& app) {
                            "Add what the tokenizer puts around a text");
   encode_command->add_flag("--stats", encoding->stats, "Tell counts and speed on standard error");
   encode_command->add_option("--workers", encoding->workers, "Threads; the ids do not depend on them")
+      ->check(whole_number(1, 1024))
       ->capture_default_str();
   encode_command->callback([encoding] { encode(*encoding); });
 
