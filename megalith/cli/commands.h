@@ -8,6 +8,11 @@ class App;
 
 namespace megalith {
 
+/// Thrown to end the program with this status when everything has been said.
+struct ExitStatus {
+  int status;
+};
+
 void add_tokenizer_command(CLI::App& app);
 void add_data_command(CLI::App& app);
 void add_train_command(CLI::App& app);

@@ -63,6 +63,8 @@ int main(int argc, char** argv) {
   keep_large_blocks();
   try {
     return run(argc, argv);
+  } catch (const megalith::ExitStatus& exit) {
+    return exit.status;
   } catch (const megalith::InputError& error) {
     megalith::log_line("megalith: ", error.what());
     return kWrongInput;

@@ -1,10 +1,14 @@
 // megalith train
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 
 #include "megalith/base/log.h"
 #include "megalith/cli/commands.h"
+#include "megalith/comm/agreement.h"
+#include "megalith/comm/mpi_communicator.h"
 #include "megalith/train/trainer.h"
 
 namespace megalith {
@@ -17,19 +21,10 @@ struct Options {
   TrainOptions train;
   std::string output;
   bool dry_run = false;
+  int ranks = 1;
 };
 
-void run(Options options) {
-  Recipe recipe = Recipe::load(options.recipe, options.overrides);
-  if (options.dry_run) {
-    const std::string text = describe_run(recipe);
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    return;
-  }
-  options.train.output = options.output.empty()
-                             ? std::filesystem::path("runs") / std::filesystem::path(options.recipe).stem()
-                             : std::filesystem::path(options.output);
-  const TrainOutcome outcome = train(recipe, options.train);
+void report(const Options& options, const TrainOutcome& outcome) {
   const std::string directory = options.train.output.string();
   if (outcome.interrupted) {
     log_info(
@@ -40,6 +35,48 @@ void run(Options options) {
     log_info(
         "done: {} steps, in {}. Next: megalith generate --model {} --prompt \"...\", or megalith report {}",
         outcome.steps, directory, directory, directory);
+  }
+}
+
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Errors that all ranks know are said once; one that only this rank has ends the job with its name.
+void train_on_mpi_ranks(const Options& options) {
+  int status = 0;
+  {
+    const MpiSession session;
+    const std::unique_ptr<Communicator> world = MpiSession::world();
+    try {
+      Recipe recipe;
+      agree(*world, [&] { recipe = Recipe::load(options.recipe, options.overrides); });
+      const TrainOutcome outcome = train(recipe, options.train, *world);
+      if (world->rank() == 0) report(options, outcome);
+    } catch (const AgreedError& error) {
+      if (world->rank() == 0) log_line("megalith: ", error.what());
+      status = error.wrong_input() ? 2 : 1;
+    } catch (const std::exception& error) {
+      log_line("megalith: ", fmt::format("rank {} on {}: {}", world->rank(), host_name(), error.what()));
+      MpiSession::abort(1);
+    }
+  }
+  if (status != 0) throw ExitStatus{status};
+}
+
+void run(Options options) {
+  options.train.output = options.output.empty()
+                             ? std::filesystem::path("runs") / std::filesystem::path(options.recipe).stem()
+                             : std::filesystem::path(options.output);
+  if (options.dry_run) {
+    const std::string text = describe_run(Recipe::load(options.recipe, options.overrides), options.ranks);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  } else if (started_by_mpi()) {
+    train_on_mpi_ranks(options);
+  } else {
+    report(options, train(Recipe::load(options.recipe, options.overrides), options.train));
   }
 }
 
@@ -62,6 +99,9 @@ void add_train_command(CLI::App& app) {
       ->option_text("auto|none|DIR");
   command->add_flag("--dry-run", options->dry_run,
                     "Print parameters, batches and predicted memory, and stop");
+  command->add_option("--ranks", options->ranks, "With --dry-run: data-parallel ranks to describe; default 1")
+      ->option_text("N")
+      ->check(CLI::Range(1, 1 << 20));
   command->callback([options] { run(*options); });
 }
 

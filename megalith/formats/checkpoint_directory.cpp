@@ -3,6 +3,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -50,8 +52,10 @@ struct CheckpointWriter::Record {
   std::string checksum;
 };
 
-CheckpointWriter::CheckpointWriter(const fs::path& directory) : final_(directory), partial_(directory) {
+CheckpointWriter::CheckpointWriter(const fs::path& directory, bool joins)
+    : final_(directory), partial_(directory), joins_(joins) {
   partial_ += ".partial";
+  if (joins) return;
   std::error_code ignored;
   fs::remove_all(partial_, ignored);
   std::error_code code;
@@ -60,7 +64,7 @@ CheckpointWriter::CheckpointWriter(const fs::path& directory) : final_(directory
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  if (committed_) return;
+  if (committed_ || joins_) return;
   std::error_code ignored;
   fs::remove_all(partial_, ignored);
 }
@@ -74,11 +78,16 @@ void CheckpointWriter::write_tensors(const std::string& file, const std::vector<
     const TensorView& view = tensors[i].view;
     const SafetensorsEntry& entry = writer.plan().entries[i];
     writer.write(tensors[i].name, view.raw(), view.bytes());
-    const Json record = {{"name", entry.name},    {"dtype", std::string(name(entry.dtype))},
-                         {"shape", entry.shape},  {"file", file},
-                         {"offset", entry.begin}, {"checksum", checksum(view.raw(), view.bytes())}};
-    if (!tensor_records_.empty()) tensor_records_ += ",\n    ";
-    tensor_records_ += record.dump();
+    std::vector<int64_t> shape;
+    for (int axis = 0; axis < tensors[i].shape.rank(); ++axis) shape.push_back(tensors[i].shape[axis]);
+    Json record = {{"name", entry.name},    {"dtype", std::string(name(entry.dtype))},
+                   {"shape", shape},        {"file", file},
+                   {"offset", entry.begin}, {"checksum", checksum(view.raw(), view.bytes())}};
+    if (view.elements() != tensors[i].shape.elements()) {
+      record["first_element"] = tensors[i].begin;
+      record["elements"] = view.elements();
+    }
+    tensor_records_.push_back(record.dump());
   }
   writer.finish();
   files_.push_back({file, writer.bytes_written(), ""});
@@ -92,6 +101,21 @@ void CheckpointWriter::write_file(const std::string& file, std::string_view byte
   files_.push_back({file, bytes.size(), checksum(bytes.data(), bytes.size())});
 }
 
+std::string CheckpointWriter::records() const {
+  Json json = {{"files", Json::array()}, {"tensors", Json::array()}};
+  for (const Record& record : files_) json["files"].push_back({record.name, record.bytes, record.checksum});
+  for (const std::string& record : tensor_records_) json["tensors"].push_back(record);
+  return json.dump();
+}
+
+void CheckpointWriter::add_records(const std::string& records) {
+  const Json json = Json::parse(records);
+  for (const Json& file : json["files"]) {
+    files_.push_back({file[0].get<std::string>(), file[1].get<uint64_t>(), file[2].get<std::string>()});
+  }
+  for (const Json& tensor : json["tensors"]) tensor_records_.push_back(tensor.get<std::string>());
+}
+
 void CheckpointWriter::commit(int64_t step, const std::string& state) {
   Json files = Json::array();
   for (const Record& record : files_) {
@@ -103,7 +127,7 @@ void CheckpointWriter::commit(int64_t step, const std::string& state) {
       "{{\n  \"format\": \"megalith-checkpoint\",\n  \"version\": {},\n  \"step\": {},\n  \"state\": {},\n  "
       "\"files\": {},\n"
       "  \"tensors\": [\n    {}\n  ]\n}}\n",
-      kFormatVersion, step, state, files.dump(), tensor_records_);
+      kFormatVersion, step, state, files.dump(), fmt::join(tensor_records_, ",\n    "));
   OutputFile out(partial_ / kManifest);
   out.write(manifest);
   out.sync();
@@ -157,15 +181,40 @@ CheckpointReader::CheckpointReader(const fs::path& directory) : directory_(direc
     files_[name] = record;
   }
   for (const Json& entry : root["tensors"]) {
-    TensorRecord record;
     const std::string name = field<std::string>(entry, "name", where);
-    record.file = field<std::string>(entry, "file", where);
-    record.dtype = field<std::string>(entry, "dtype", where);
-    record.checksum = field<std::string>(entry, "checksum", where);
-    record.shape = field<std::vector<int64_t>>(entry, "shape", where);
-    check_input(files_.contains(record.file), "{}: tensor {} is in {}, which is not listed", where, name,
-                record.file);
-    check_input(tensors_.emplace(name, record).second, "{}: tensor {} is listed twice", where, name);
+    TensorRecord given;
+    try {
+      given.dtype = dtype_from_name(field<std::string>(entry, "dtype", where));
+    } catch (const InputError& error) {
+      fail_input("{}: tensor {}: {}", where, name, error.what());
+    }
+    given.shape = field<std::vector<int64_t>>(entry, "shape", where);
+    Piece piece;
+    piece.file = field<std::string>(entry, "file", where);
+    piece.checksum = field<std::string>(entry, "checksum", where);
+    piece.elements = given.view_shape(where).elements();
+    if (entry.contains("first_element")) {
+      piece.begin = field<int64_t>(entry, "first_element", where);
+      piece.elements = field<int64_t>(entry, "elements", where);
+    }
+    check_input(files_.contains(piece.file), "{}: tensor {} is in {}, which is not listed", where, name,
+                piece.file);
+    const auto [found, is_new] = tensors_.emplace(name, given);
+    check_input(is_new || (found->second.dtype == given.dtype && found->second.shape == given.shape),
+                "{}: parts of tensor {} disagree about its type or shape", where, name);
+    found->second.pieces.push_back(piece);
+  }
+  for (auto& [name, record] : tensors_) {
+    std::sort(record.pieces.begin(), record.pieces.end(),
+              [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    int64_t at = 0;
+    for (const Piece& piece : record.pieces) {
+      check_input(piece.begin == at && piece.elements >= 0,
+                  "{}: the parts of tensor {} overlap or leave a hole at element {}", where, name, at);
+      at += piece.elements;
+    }
+    check_input(at == record.view_shape(where).elements(), "{}: the parts of tensor {} end at element {}",
+                where, name, at);
   }
 }
 
@@ -195,21 +244,76 @@ const SafetensorsFile& CheckpointReader::shard(const std::string& file) const {
   return *slot;
 }
 
-TensorView CheckpointReader::tensor(const std::string& name) const {
+Shape CheckpointReader::TensorRecord::view_shape(const std::string& where) const {
+  check_input(shape.size() <= Shape::kMaxRank, "{}: a tensor has {} dimensions; at most {} are supported",
+              where, shape.size(), Shape::kMaxRank);
+  Shape result;
+  constexpr int64_t kMaxElements = int64_t{1} << 50;
+  int64_t elements = 1;
+  for (const int64_t dimension : shape) {
+    check_input(dimension >= 0 && dimension <= kMaxElements &&
+                    (dimension == 0 || elements <= kMaxElements / dimension),
+                "{}: a tensor's shape is absurd", where);
+    elements *= dimension;
+    result.push_back(dimension);
+  }
+  return result;
+}
+
+CheckpointReader::TensorRecord& CheckpointReader::record(const std::string& name) const {
   const auto found = tensors_.find(name);
   check_input(found != tensors_.end(), "{}: there is no tensor {}", directory_.string(), name);
-  const TensorRecord& record = found->second;
-  const SafetensorsFile& file = shard(record.file);
+  return found->second;
+}
+
+// The bytes of a part, checked the first time.
+TensorView CheckpointReader::piece_view(const std::string& name, const TensorRecord& record,
+                                        Piece& piece) const {
+  const SafetensorsFile& file = shard(piece.file);
   const SafetensorsEntry* entry = file.find(name);
-  check_input(entry != nullptr, "{}: {} lacks tensor {}", directory_.string(), record.file, name);
-  check_input(megalith::name(entry->dtype) == record.dtype && entry->shape == record.shape,
+  check_input(entry != nullptr, "{}: {} lacks tensor {}", directory_.string(), piece.file, name);
+  const bool whole = record.pieces.size() == 1;
+  const std::vector<int64_t> shape = whole ? record.shape : std::vector<int64_t>{piece.elements};
+  check_input(entry->dtype == record.dtype && entry->shape == shape,
               "{}: tensor {} in {} has another type or shape than the manifest says", directory_.string(),
-              name, record.file);
-  const auto bytes = file.bytes(*entry);
-  check_input(checksum(bytes.data(), bytes.size()) == record.checksum,
-              "{}: tensor {} in {} is damaged: its checksum differs from the manifest's", directory_.string(),
-              name, record.file);
+              name, piece.file);
+  if (!piece.checked) {
+    const auto bytes = file.bytes(*entry);
+    check_input(checksum(bytes.data(), bytes.size()) == piece.checksum,
+                "{}: tensor {} in {} is damaged: its checksum differs from the manifest's",
+                directory_.string(), name, piece.file);
+    piece.checked = true;
+  }
   return file.view(*entry);
+}
+
+TensorView CheckpointReader::tensor(const std::string& name) const {
+  TensorRecord& found = record(name);
+  if (found.pieces.size() == 1) return piece_view(name, found, found.pieces[0]);
+  if (const auto assembled = assembled_.find(name); assembled != assembled_.end()) return assembled->second;
+  Tensor whole(found.dtype, found.view_shape(directory_.string()));
+  char* out = static_cast<char*>(whole.view().raw());
+  for (Piece& piece : found.pieces) {
+    const TensorView view = piece_view(name, found, piece);
+    std::memcpy(out + static_cast<size_t>(piece.begin) * size_of(found.dtype), view.raw(), view.bytes());
+  }
+  return assembled_.emplace(name, std::move(whole)).first->second;
+}
+
+void CheckpointReader::read(const std::string& name, const Shape& shape, int64_t begin,
+                            std::span<float> out) const {
+  TensorRecord& found = record(name);
+  const Shape stored = found.view_shape(directory_.string());
+  check_input(found.dtype == DType::f32 && stored == shape,
+              "{}: tensor {} is {} {}; the recipe's model needs F32 {}", directory_.string(), name,
+              megalith::name(found.dtype), to_string(stored), to_string(shape));
+  const int64_t end = begin + static_cast<int64_t>(out.size());
+  for (Piece& piece : found.pieces) {
+    const int64_t from = std::max(begin, piece.begin), to = std::min(end, piece.begin + piece.elements);
+    if (from >= to) continue;
+    const float* data = piece_view(name, found, piece).data<float>();
+    std::copy(data + (from - piece.begin), data + (to - piece.begin), out.data() + (from - begin));
+  }
 }
 
 void CheckpointReader::verify() const {

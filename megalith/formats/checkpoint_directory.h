@@ -15,16 +15,26 @@
 
 namespace megalith {
 
-/// A named group of tensors in a shard: all of them lie in one safetensors file.
+/// A tensor to write, or the elements [begin, begin + view.elements()) of one of shape `shape`, when ranks
+/// write parts of it.
 struct CheckpointTensor {
   std::string name;
   TensorView view;
+  Shape shape;
+  int64_t begin = 0;
+
+  CheckpointTensor(std::string tensor_name, TensorView whole)
+      : name(std::move(tensor_name)), view(whole), shape(whole.shape()) {}
+  CheckpointTensor(std::string tensor_name, TensorView part, const Shape& whole, int64_t first)
+      : name(std::move(tensor_name)), view(part), shape(whole), begin(first) {}
 };
 
 class CheckpointWriter {
  public:
-  /// Starts `directory`.partial, replacing a left-over of an earlier attempt.
-  explicit CheckpointWriter(const std::filesystem::path& directory);
+  /// Starts `directory`.partial, replacing a left-over of an earlier attempt. Another rank's writer that
+  /// `joins` one adds files to a directory that is there, hands its records() to the first and neither
+  /// commits nor cleans up.
+  explicit CheckpointWriter(const std::filesystem::path& directory, bool joins = false);
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   /// Removes what was written when commit() was not reached.
@@ -33,6 +43,9 @@ class CheckpointWriter {
   /// Writes one safetensors file and records the checksum of every tensor.
   void write_tensors(const std::string& file, const std::vector<CheckpointTensor>& tensors);
   void write_file(const std::string& file, std::string_view bytes);
+  /// What this writer has written, for add_records() of the one that commits.
+  std::string records() const;
+  void add_records(const std::string& records);
   /// Writes the manifest with the step and `state`, a JSON object of the writer's own, and renames the
   /// directory into place. Throws Error on a full disk; the directory that was there before stays as it was.
   void commit(int64_t step, const std::string& state);
@@ -41,7 +54,8 @@ class CheckpointWriter {
   struct Record;
   std::filesystem::path final_, partial_;
   std::vector<Record> files_;
-  std::string tensor_records_;
+  std::vector<std::string> tensor_records_;  // JSON objects
+  bool joins_;
   bool committed_ = false;
 };
 
@@ -59,8 +73,12 @@ class CheckpointReader {
   /// A whole file, checked against its checksum.
   std::string read_file(const std::string& file) const;
   std::vector<std::string> tensor_names() const;
-  /// A tensor, checked against its recorded type, shape and checksum. The view lives as long as the reader.
+  /// A tensor, checked against its recorded type, shape and checksum. The view lives as long as the reader. A
+  /// tensor that was written in parts is put together in memory.
   TensorView tensor(const std::string& name) const;
+  /// Copies elements begin .. of an F32 tensor, in whatever parts it was written; only the parts that are
+  /// touched are read. Throws InputError when the tensor has another shape.
+  void read(const std::string& name, const Shape& shape, int64_t begin, std::span<float> out) const;
   /// Checks every file and tensor, reading all bytes.
   void verify() const;
 
@@ -69,17 +87,27 @@ class CheckpointReader {
     uint64_t bytes = 0;
     std::string checksum;  // empty for shards, whose tensors have their own
   };
+  struct Piece {
+    std::string file, checksum;
+    int64_t begin = 0, elements = 0;
+    bool checked = false;
+  };
   struct TensorRecord {
-    std::string file, dtype, checksum;
+    DType dtype = DType::f32;
     std::vector<int64_t> shape;
+    std::vector<Piece> pieces;  // by rising begin; together they are the tensor
+    Shape view_shape(const std::string& where) const;
   };
   const SafetensorsFile& shard(const std::string& file) const;
+  TensorRecord& record(const std::string& name) const;
+  TensorView piece_view(const std::string& name, const TensorRecord& record, Piece& piece) const;
 
   std::filesystem::path directory_;
   int64_t step_ = 0;
   std::string state_;
   std::map<std::string, FileRecord> files_;
-  std::map<std::string, TensorRecord> tensors_;
+  mutable std::map<std::string, TensorRecord> tensors_;
+  mutable std::map<std::string, Tensor> assembled_;
   mutable std::map<std::string, std::unique_ptr<SafetensorsFile>> shards_;
 };
 

@@ -35,12 +35,14 @@ Parameter make_parameter(std::string name, const Shape& shape, Initialization in
 }
 
 ParameterBuffers::ParameterBuffers(const std::function<void(const ParameterVisitor&)>& walk, DType dtype,
-                                   Arena& values, Arena* gradients) {
+                                   Arena& values, Arena* gradients, int parts) {
   walk([&](Parameter& parameter) {
     const int64_t elements = parameter.allocated_shape().elements();
     slots_.push_back({&parameter, elements_, elements});
     elements_ += (elements + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   });
+  const int64_t multiple = kSlotAlignment * parts;
+  elements_ = (elements_ + multiple - 1) / multiple * multiple;
   values_ = values.allocate_zero(dtype, {elements_});
   if (gradients != nullptr) gradients_ = gradients->allocate_zero(DType::f32, {elements_});
   for (const ParameterSlot& slot : slots_) {

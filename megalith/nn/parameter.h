@@ -67,10 +67,10 @@ struct ParameterSlot {
 /// unit of optimizer, reduction and checkpoint.
 class ParameterBuffers {
  public:
-  /// Cuts the buffers from `values` and `gradients` (null for inference) and binds the views of every
-  /// parameter. All values start as zero.
+  /// Cuts the buffers from `values` and `gradients` (null for inference) and binds the views of every parameter. All values start as
+  /// zero. The buffers are padded so that they can be cut into `parts` equal parts (of the ranks that share them).
   ParameterBuffers(const std::function<void(const ParameterVisitor&)>& walk, DType dtype, Arena& values,
-                   Arena* gradients);
+ Arena* gradients, int parts = 1);
 
   const std::vector<ParameterSlot>& slots() const { return slots_; }
   int64_t elements() const { return elements_; }

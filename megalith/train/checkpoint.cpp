@@ -1,9 +1,11 @@
 #include "megalith/train/checkpoint.h"
 
-#include <cstring>
+#include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "megalith/base/error.h"
+#include "megalith/comm/agreement.h"
 #include "megalith/model/model_files.h"
 
 namespace megalith {
@@ -12,37 +14,50 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kFirstMoment = "first_moment/";
 constexpr const char* kSecondMoment = "second_moment/";
 
-// The rows of a flat buffer that belong to a parameter, without vocabulary padding.
-TensorView stored_part(TensorView flat, const ParameterSlot& slot) {
-  const Shape& shape = slot.parameter->shape;
-  return flat.slice(slot.offset, slot.offset + shape.elements()).reshape(shape);
+// Calls work(name, shape, first, part of `owned`) for every parameter's elements in [begin, end) of the flat
+// buffers, without vocabulary padding. `owned` begins at `origin`.
+template <class Work>
+void for_parts(const ParameterBuffers& parameters, PartRange range, TensorView owned, int64_t origin,
+               Work&& work) {
+  if (owned.empty()) return;
+  for (const ParameterSlot& slot : parameters.slots()) {
+    const Shape& shape = slot.parameter->shape;
+    const int64_t begin = std::max(slot.offset, range.begin);
+    const int64_t end = std::min(slot.offset + shape.elements(), range.end);
+    if (begin < end)
+      work(slot.parameter->name, shape, begin - slot.offset, owned.slice(begin - origin, end - origin));
+  }
 }
 
-std::vector<CheckpointTensor> named_parts(const ParameterBuffers& parameters, TensorView flat,
-                                          const char* prefix) {
+std::vector<CheckpointTensor> named_parts(const ParameterBuffers& parameters, PartRange range,
+                                          TensorView owned, int64_t origin, const char* prefix) {
   std::vector<CheckpointTensor> tensors;
-  if (flat.empty()) return tensors;
-  for (const ParameterSlot& slot : parameters.slots()) {
-    tensors.push_back({prefix + slot.parameter->name, stored_part(flat, slot)});
-  }
+  for_parts(parameters, range, owned, origin,
+            [&](const std::string& name, const Shape& shape, int64_t first, TensorView part) {
+              if (part.elements() == shape.elements()) {
+                tensors.emplace_back(prefix + name, part.reshape(shape));
+              } else {
+                tensors.emplace_back(prefix + name, part, shape, first);
+              }
+            });
   return tensors;
 }
 
-void load_parts(const CheckpointReader& reader, const ParameterBuffers& parameters, TensorView flat,
-                const char* prefix) {
-  if (flat.empty()) return;
-  for (const ParameterSlot& slot : parameters.slots()) {
-    const std::string name = prefix + slot.parameter->name;
-    const TensorView from = reader.tensor(name);
-    check_input(from.dtype() == DType::f32 && from.shape() == slot.parameter->shape,
-                "{}: tensor {} is {} {}; the recipe's model needs F32 {}", reader.directory().string(), name,
-                megalith::name(from.dtype()), to_string(from.shape()), to_string(slot.parameter->shape));
-    std::memcpy(stored_part(flat, slot).raw(), from.raw(), from.bytes());
-  }
+void load_parts(const CheckpointReader& reader, const ParameterBuffers& parameters, PartRange range,
+                TensorView owned, const char* prefix) {
+  for_parts(parameters, range, owned, range.begin,
+            [&](const std::string& name, const Shape& shape, int64_t first, TensorView part) {
+              reader.read(prefix + name, shape, first, part.span<float>());
+            });
+}
+
+// Shard names of one rank: without a number when there is one.
+std::string shard_name(const char* name, const Communicator& ranks) {
+  if (ranks.size() == 1) return fmt::format("{}.safetensors", name);
+  return fmt::format("{}-{:05}-of-{:05}.safetensors", name, ranks.rank() + 1, ranks.size());
 }
 
 void remove_old_checkpoints(const fs::path& run, const CheckpointConfig& config) {
@@ -64,28 +79,49 @@ void remove_old_checkpoints(const fs::path& run, const CheckpointConfig& config)
 
 void save_checkpoint(const fs::path& run, const Recipe& recipe, const ParameterBuffers& parameters,
                      const Optimizer& optimizer, const TrainingState& state,
-                     const std::string& tokenizer_json) {
-  CheckpointWriter writer(run / "checkpoints" / checkpoint_name(state.step));
-  writer.write_tensors("model.safetensors", named_parts(parameters, optimizer.master(), ""));
-  std::vector<CheckpointTensor> moments = named_parts(parameters, optimizer.first_moment(), kFirstMoment);
-  for (CheckpointTensor& tensor : named_parts(parameters, optimizer.second_moment(), kSecondMoment)) {
-    moments.push_back(std::move(tensor));
-  }
-  writer.write_tensors(kOptimizerFile, moments);
-  writer.write_file("recipe.toml", recipe.to_toml());
-  writer.write_file("model.toml", model_config_to_toml(recipe.model));
-  if (!tokenizer_json.empty()) writer.write_file("tokenizer.json", tokenizer_json);
-  writer.commit(state.step, state.to_json());
-  remove_old_checkpoints(run, recipe.checkpoint);
+                     const std::string& tokenizer_json, Communicator& ranks) {
+  const fs::path directory = run / "checkpoints" / checkpoint_name(state.step);
+  const bool first = ranks.rank() == 0;
+  std::optional<CheckpointWriter> writer;
+  agree(ranks, [&] {
+    if (first) writer.emplace(directory);
+  });
+  // Each rank writes its part of everything, whether it owns more or not.
+  const PartRange part = part_range(parameters.elements(), ranks.rank(), ranks.size());
+  const int64_t origin = optimizer.range().begin;
+  agree(ranks, [&] {
+    if (!first) writer.emplace(directory, true);
+    writer->write_tensors(shard_name("model", ranks),
+                          named_parts(parameters, part, optimizer.master(), origin, ""));
+    std::vector<CheckpointTensor> moments =
+        named_parts(parameters, part, optimizer.first_moment(), origin, kFirstMoment);
+    for (CheckpointTensor& tensor :
+         named_parts(parameters, part, optimizer.second_moment(), origin, kSecondMoment)) {
+      moments.push_back(std::move(tensor));
+    }
+    writer->write_tensors(shard_name("optimizer", ranks), moments);
+    if (!first) return;
+    writer->write_file("recipe.toml", recipe.to_toml());
+    writer->write_file("model.toml", model_config_to_toml(recipe.model));
+    if (!tokenizer_json.empty()) writer->write_file("tokenizer.json", tokenizer_json);
+  });
+  const std::vector<std::string> records = ranks.gather_texts(first ? std::string() : writer->records());
+  agree(ranks, [&] {
+    if (!first) return;
+    for (size_t rank = 1; rank < records.size(); ++rank) writer->add_records(records[rank]);
+    writer->commit(state.step, state.to_json());
+    remove_old_checkpoints(run, recipe.checkpoint);
+  });
 }
 
 TrainingState load_checkpoint(const CheckpointReader& reader, ParameterBuffers& parameters,
                               Optimizer& optimizer) {
-  load_parts(reader, parameters, optimizer.master(), "");
+  const PartRange range = optimizer.range();
+  load_parts(reader, parameters, range, optimizer.master(), "");
   // A converted model has no moments; they begin at zero, as in a new run.
-  if (reader.has_file(kOptimizerFile) || reader.step() > 0) {
-    load_parts(reader, parameters, optimizer.first_moment(), kFirstMoment);
-    load_parts(reader, parameters, optimizer.second_moment(), kSecondMoment);
+  if (reader.step() > 0) {
+    load_parts(reader, parameters, range, optimizer.first_moment(), kFirstMoment);
+    load_parts(reader, parameters, range, optimizer.second_moment(), kSecondMoment);
   }
   return TrainingState::from_json(reader.state(), reader.directory().string());
 }

@@ -4,20 +4,22 @@
 #include <filesystem>
 #include <string>
 
+#include "megalith/comm/communicator.h"
 #include "megalith/formats/checkpoint_directory.h"
 #include "megalith/train/optimizer.h"
 #include "megalith/train/training_state.h"
 
 namespace megalith {
 
-/// Writes `run`/checkpoints/step-N and removes those that keep_last and keep_every do not hold. Vocabulary
-/// padding is not written.
+/// Writes `run`/checkpoints/step-N and removes those that keep_last and keep_every do not hold.Vocabulary
+/// padding is not written. Every rank writes a part; all call this together.
 void save_checkpoint(const std::filesystem::path& run, const Recipe& recipe,
                      const ParameterBuffers& parameters, const Optimizer& optimizer,
-                     const TrainingState& state, const std::string& tokenizer_json);
+                     const TrainingState& state, const std::string& tokenizer_json, Communicator& ranks);
 
-/// Fills master weights and moments; the caller refreshes the compute copy. Throws InputError that names the
-/// file or tensor when one is missing, damaged or of another shape.
+/// Fills this rank's range of master weights and moments from a checkpoint of any number of ranks; the caller
+/// refreshes the compute copy. Throws InputError that names the file or tensor when one is missing, damaged
+/// or of another shape.
 TrainingState load_checkpoint(const CheckpointReader& reader, ParameterBuffers& parameters,
                               Optimizer& optimizer);
 

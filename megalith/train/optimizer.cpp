@@ -1,5 +1,6 @@
 #include "megalith/train/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "megalith/ops/elementwise.h"
@@ -15,11 +16,13 @@ bool has_first_moment(const OptimizerConfig& config) {
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerConfig& config, ParameterBuffers& parameters, Arena& arena)
-    : config_(config), parameters_(parameters) {
-  const Shape shape{parameters.elements()};
+Optimizer::Optimizer(const OptimizerConfig& config, ParameterBuffers& parameters, Arena& arena,
+                     PartRange range)
+    : config_(config), parameters_(parameters), range_(range) {
+  const Shape shape{range.end - range.begin};
   const bool separate_master = parameters.values().dtype() != DType::f32;
-  master_ = separate_master ? arena.allocate_zero(DType::f32, shape) : parameters.values();
+  master_ = separate_master ? arena.allocate_zero(DType::f32, shape)
+                            : parameters.values().slice(range.begin, range.end);
   if (has_first_moment(config)) first_moment_ = arena.allocate_zero(DType::f32, shape);
   if (config.type != OptimizerType::sgd) second_moment_ = arena.allocate_zero(DType::f32, shape);
 }
@@ -40,30 +43,34 @@ void Optimizer::step(const ExecContext& context, double learning_rate, int64_t u
   sgd.gradient_scale = adam.gradient_scale;
   const bool separate_master = parameters_.values().dtype() != DType::f32;
   for (const ParameterSlot& slot : parameters_.slots()) {
-    const auto part = [&](TensorView flat) {
-      return flat.empty() ? flat : flat.slice(slot.offset, slot.offset + slot.elements);
+    const int64_t begin = std::max(slot.offset, range_.begin),
+                  end = std::min(slot.offset + slot.elements, range_.end);
+    if (begin >= end) continue;
+    const auto part = [&](TensorView owned) {
+      return owned.empty() ? owned : owned.slice(begin - range_.begin, end - range_.begin);
     };
+    const TensorView gradient = parameters_.gradients().slice(begin, end);
     const float decay = slot.parameter->decay ? static_cast<float>(config_.weight_decay) : 0.0f;
-    const TensorView copy = separate_master ? part(parameters_.values()) : TensorView();
+    const TensorView copy = separate_master ? parameters_.values().slice(begin, end) : TensorView();
     adam.weight_decay = sgd.weight_decay = decay;
     switch (config_.type) {
       case OptimizerType::adamw:
-        adamw_update(context, adam, part(master_), part(first_moment_), part(second_moment_),
-                     part(parameters_.gradients()), copy);
+        adamw_update(context, adam, part(master_), part(first_moment_), part(second_moment_), gradient, copy);
         break;
       case OptimizerType::lamb:
-        lamb_update(context, adam, part(master_), part(first_moment_), part(second_moment_),
-                    part(parameters_.gradients()), copy);
+        lamb_update(context, adam, part(master_), part(first_moment_), part(second_moment_), gradient, copy);
         break;
       case OptimizerType::sgd:
-        sgd_update(context, sgd, part(master_), part(first_moment_), part(parameters_.gradients()), copy);
+        sgd_update(context, sgd, part(master_), part(first_moment_), gradient, copy);
         break;
     }
   }
 }
 
 void Optimizer::refresh_values(const ExecContext& context) {
-  if (parameters_.values().dtype() != DType::f32) convert(context, master_, parameters_.values());
+  if (parameters_.values().dtype() != DType::f32) {
+    convert(context, master_, parameters_.values().slice(range_.begin, range_.end));
+  }
 }
 
 size_t Optimizer::bytes_per_element(const OptimizerConfig& config, DType compute) {

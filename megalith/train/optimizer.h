@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "megalith/comm/communicator.h"
 #include "megalith/nn/parameter.h"
 #include "megalith/train/recipe.h"
 
@@ -10,17 +11,20 @@ namespace megalith {
 
 class Optimizer {
  public:
-  /// Cuts master weights (unless the compute type is F32: then they are the values themselves) and moments
-  /// from `arena`.
-  Optimizer(const OptimizerConfig& config, ParameterBuffers& parameters, Arena& arena);
+  /// Owns the elements [range.begin, range.end) of the flat buffers (ZeRO: each data-parallel rank a part).
+  /// Cuts master weights (unless the compute type is F32: then they are the values themselves) and moments of
+  /// the range from `arena`.
+  Optimizer(const OptimizerConfig& config, ParameterBuffers& parameters, Arena& arena, PartRange range);
 
-  /// One update. `update` counts from 1 (bias correction); `gradient_scale` multiplies every gradient.
+  /// One update of the range. `update` counts from 1 (bias correction); `gradient_scale` multiplies every
+  /// gradient.
   void step(const ExecContext& context, double learning_rate, int64_t update, double gradient_scale);
   /// Writes the compute copy of the master weights anew (after loading or initialising).
   void refresh_values(const ExecContext& context);
 
-  TensorView master() const { return master_; }              // [elements] F32
-  TensorView first_moment() const { return first_moment_; }  // [elements] F32; empty when the method has none
+  PartRange range() const { return range_; }
+  TensorView master() const { return master_; }              // [range] F32
+  TensorView first_moment() const { return first_moment_; }  // [range] F32; empty when the method has none
   TensorView second_moment() const { return second_moment_; }
 
   /// Bytes of master weights and moments per parameter element.
@@ -29,6 +33,7 @@ class Optimizer {
  private:
   OptimizerConfig config_;
   ParameterBuffers& parameters_;
+  PartRange range_;
   TensorView master_, first_moment_, second_moment_;
 };
 

@@ -134,14 +134,16 @@ void Recipe::describe(ConfigVisitor& v) {
             "Samples of a validation, always the same ones.");
 
   v.table("parallel",
-          "Layout over ranks. This program trains in one process; every value must stay at its default.");
-  v.integer("tensor", parallel.tensor, 1, 1, "", "Ranks that share each layer.");
-  v.integer("pipeline", parallel.pipeline, 1, 1, "", "Stages of layers.");
-  v.integer("virtual_pipeline", parallel.virtual_pipeline, 1, 1, "", "Pieces of a stage.");
-  v.integer("expert", parallel.expert, 1, 1, "", "Ranks that share experts.");
+          "Layout over ranks (mpirun -n N megalith train ...). Data parallel is the number of ranks.");
+  v.integer("tensor", parallel.tensor, 1, 1, "", "Ranks that share each layer; only 1 so far.");
+  v.integer("pipeline", parallel.pipeline, 1, 1, "", "Stages of layers; only 1 so far.");
+  v.integer("virtual_pipeline", parallel.virtual_pipeline, 1, 1, "", "Pieces of a stage; only 1 so far.");
+  v.integer("expert", parallel.expert, 1, 1, "", "Ranks that share experts; only 1 so far.");
   v.boolean("sequence_parallel", parallel.sequence_parallel,
             "Norms and dropout split over the tensor ranks.");
-  v.integer("zero_stage", parallel.zero_stage, 0, 0, "", "Sharding of optimizer, gradients and parameters.");
+  v.integer("zero_stage", parallel.zero_stage, 0, 1, "",
+            "ZeRO: 0 keeps everything on every rank; 1 cuts the optimizer states (master weights, moments) "
+            "over the ranks.");
 }
 
 Recipe Recipe::load(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
@@ -193,8 +195,11 @@ void Recipe::resolve() {
   check_input(schedule.min_learning_rate <= optimizer.learning_rate,
               "schedule.min_learning_rate = {} exceeds optimizer.learning_rate = {}",
               schedule.min_learning_rate, optimizer.learning_rate);
+  check_input(parallel.zero_stage == 0 || optimizer.type != OptimizerType::lamb,
+              "parallel.zero_stage = 1 cuts tensors over ranks, but optimizer.type = \"lamb\" needs the norm "
+              "of whole tensors");
   check_input(!parallel.sequence_parallel,
-              "parallel.sequence_parallel needs several ranks; this program trains in one process");
+              "parallel.sequence_parallelneeds parallel.tensor above 1, which is not there yet");
 }
 
 std::string Recipe::to_toml() const {

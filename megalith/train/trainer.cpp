@@ -9,6 +9,7 @@
 #include "megalith/base/cpu.h"
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
+#include "megalith/comm/agreement.h"
 #include "megalith/model/counts.h"
 #include "megalith/model/model_files.h"
 #include "megalith/ops/machine_peak.h"
@@ -96,11 +97,18 @@ void check_same_model(const CheckpointReader& checkpoint, const ModelConfig& wan
              line(b));
 }
 
-// A run in progress.
+std::string resolve_vocabulary(Communicator& ranks, Recipe& recipe) {
+  std::string tokenizer_json;
+  agree(ranks, [&] { tokenizer_json = resolve_vocabulary(recipe); });
+  return tokenizer_json;
+}
+
+// A run in progress, on one rank.
 class Run {
  public:
-  Run(Recipe recipe, const TrainOptions& options)
-      : tokenizer_json_(resolve_vocabulary(recipe)),
+  Run(Recipe recipe, const TrainOptions& options, Communicator& ranks)
+      : ranks_(ranks),
+        tokenizer_json_(resolve_vocabulary(ranks, recipe)),
         recipe_(std::move(recipe)),
         directory_(options.output),
         exec_{arenas_.workspace,
@@ -110,6 +118,16 @@ class Run {
         schedule_(recipe_),
         scaler_({recipe_.train.loss_scale_start, recipe_.train.loss_scale_floor,
                  recipe_.train.loss_scale_interval, recipe_.train.loss_scale_patience}) {
+    agree(ranks_, [this] { open_data(); });
+    check_same_everywhere();
+    step_.emplace(recipe_, arenas_, exec_, ranks_);
+    start(options.resume);
+  }
+
+  TrainOutcome train();
+
+ private:
+  void open_data() {
     check_input(!recipe_.data.train.empty(), "data.train is empty: name at least one dataset");
     BatchSourceOptions source_options;
     source_options.sequence_length = recipe_.data.sequence_length;
@@ -121,14 +139,14 @@ class Run {
     for (const auto& source : {sources_.train, sources_.validation}) {
       if (source != nullptr) source->require_vocabulary(recipe_.model.vocab_size);
     }
-    step_.emplace(recipe_, arenas_, exec_);
-    start(options.resume);
   }
-
-  TrainOutcome train();
-
- private:
+  void check_same_everywhere();
   void start(const std::string& resume);
+  std::optional<fs::path> prepare_directory(const std::string& resume);
+  bool stop_asked(const StopSignal& signal);
+  void message(const std::string& text) {
+    if (first_) display_.message(text);
+  }
   void load(const fs::path& checkpoint);
   void save();
   void validate();
@@ -137,6 +155,8 @@ class Run {
   void judge(const StepResult& result);
   std::string last_checkpoint() const;
 
+  Communicator& ranks_;
+  bool first_ = ranks_.rank() == 0;
   std::string tokenizer_json_;
   Recipe recipe_;
   fs::path directory_;
@@ -149,12 +169,44 @@ class Run {
   BatchSources sources_;
   std::optional<TrainingStep> step_;
   TrainingState state_;
-  std::optional<RunLog> log_;
+  std::optional<RunLog> log_;  // on the first rank
   ProgressDisplay display_;
   int64_t saved_step_ = -1;
 };
 
+// A rank with another recipe, tokenizer or program would train something else, or wait for ever.
+void Run::check_same_everywhere() {
+  const std::vector<std::string> recipes = ranks_.gather_texts(recipe_.to_toml() + tokenizer_json_);
+  agree(ranks_, [&] {
+    for (size_t rank = 1; rank < recipes.size(); ++rank) {
+      check_input(recipes[rank] == recipes[0], "rank {} has another recipe or tokenizer than rank 0", rank);
+    }
+  });
+}
+
 void Run::start(const std::string& resume) {
+  std::optional<fs::path> from;
+  // The first rank decides, so that a directory that changes meanwhile cannot tell ranks apart.
+  agree(ranks_, [&] {
+    if (first_) from = prepare_directory(resume);
+  });
+  const std::string chosen = ranks_.gather_texts(from ? from->string() : std::string())[0];
+  if (chosen.empty()) {
+    step_->initialize();
+  } else {
+    agree(ranks_, [&] { load(chosen); });
+    step_->refresh_weights();
+    if (first_) log_info("going on from step {} ({})", state_.step, chosen);
+  }
+  agree(ranks_, [&] {
+    if (!first_) return;
+    write_file_atomic(directory_ / "recipe.toml", recipe_.to_toml());
+    log_.emplace(directory_, state_.step);
+  });
+}
+
+// Makes the directory and says which checkpoint to begin from.
+std::optional<fs::path> Run::prepare_directory(const std::string& resume) {
   const auto existing = list_checkpoints(directory_);
   if (resume == "none") {
     check_input(existing.empty(),
@@ -174,13 +226,7 @@ void Run::start(const std::string& resume) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_ / "checkpoints")) {
     if (entry.path().extension() == ".partial") fs::remove_all(entry.path());
   }
-  if (from) {
-    load(*from);
-  } else {
-    step_->initialize();
-  }
-  write_file_atomic(directory_ / "recipe.toml", recipe_.to_toml());
-  log_.emplace(directory_, state_.step);
+  return from;
 }
 
 void Run::load(const fs::path& checkpoint) {
@@ -199,16 +245,15 @@ void Run::load(const fs::path& checkpoint) {
     throw InputError(error.what() + advice);
   }
   scaler_.restore(state_.loss_scaler);
-  step_->optimizer().refresh_values(exec_);
   saved_step_ = state_.step;
-  log_info("going on from step {} ({})", state_.step, checkpoint.string());
 }
 
 void Run::save() {
   if (saved_step_ == state_.step) return;
   state_.loss_scaler = scaler_.state();
-  log_->flush();
-  save_checkpoint(directory_, recipe_, step_->parameters(), step_->optimizer(), state_, tokenizer_json_);
+  if (first_) log_->flush();
+  save_checkpoint(directory_, recipe_, step_->parameters(), step_->optimizer(), state_, tokenizer_json_,
+                  ranks_);
   saved_step_ = state_.step;
 }
 
@@ -254,7 +299,7 @@ TrainingRecord Run::one_step() {
   if (scaled) record.loss_scale = scaler_.scale();
   const StepResult result =
       step_->run(*sources_.train, state_, samples, learning_rate, scaled ? scaler_.scale() : 1.0);
-  judge(result);
+  agree(ranks_, [&] { judge(result); });
   state_.step += 1;
   state_.consumed_samples += samples;
   if (!result.skipped) {
@@ -279,21 +324,31 @@ void Run::validate() {
       static_cast<int64_t>(std::max<uint64_t>(sources_.validation->samples_per_pass(), 1));
   const double loss =
       step_->validate(*sources_.validation, std::min(recipe_.log.validation_samples, available));
+  if (!first_) return;
   log_->validation(state_.step, loss);
   display_.message(
       fmt::format("step {}: validation loss {:.4f}, perplexity {:.2f}", state_.step, loss, std::exp(loss)));
 }
 
 void Run::log_memory_and_time() {
+  if (!first_) return;
   std::string parts, memory;
   for (const ProfileEntry& entry : profiler_.entries()) {
     parts += fmt::format("{}\"{}\": {:.6f}", parts.empty() ? "" : ", ", entry.part, entry.seconds);
   }
-  for (const MemoryLine& line : measure_memory(predict_memory(step_->model(), recipe_), arenas_)) {
+  for (const MemoryLine& line :
+       measure_memory(predict_memory(step_->model(), recipe_, ranks_.size()), arenas_)) {
     memory += fmt::format("{}\"{}\": {{\"predicted\": {}, \"measured\": {}}}", memory.empty() ? "" : ", ",
                           line.kind, line.predicted, line.measured);
   }
   log_->note("profile", state_.step, fmt::format("\"seconds\": {{{}}}, \"memory\": {{{}}}", parts, memory));
+}
+
+// Whether a signal has come to any rank, so that all stop after the same step.
+bool Run::stop_asked(const StopSignal& signal) {
+  double asked = signal.received() != 0 ? 1 : 0;
+  ranks_.sum({&asked, 1});
+  return asked > 0;
 }
 
 TrainOutcome Run::train() {
@@ -311,7 +366,11 @@ TrainOutcome Run::train() {
   int64_t window_tokens = 0, run_tokens = 0;
   double training_seconds = 0;
   bool logged_profile = false;
-  while (!is_done(recipe_, state_.step, state_.consumed_samples) && signal.received() == 0) {
+  while (!is_done(recipe_, state_.step, state_.consumed_samples)) {
+    if (stop_asked(signal)) {
+      outcome.interrupted = true;
+      break;
+    }
     const Clock::time_point step_began = Clock::now();
     TrainingRecord record = one_step();
     const double step_seconds = seconds_since(step_began);
@@ -322,15 +381,16 @@ TrainOutcome Run::train() {
     record.tokens_per_second = static_cast<double>(window_tokens) / seconds_since(window);
     const bool last = is_done(recipe_, state_.step, state_.consumed_samples);
     const bool logged = state_.step % recipe_.log.every == 0 || last;
-    if (logged) log_->training(record);
+    if (logged && first_) log_->training(record);
     const double rate = static_cast<double>(run_tokens) / training_seconds;
     const int64_t tokens_left =
         recipe_.unit() == Unit::steps
             ? (recipe_.train.steps - state_.step) * tokens
             : recipe_.length() * (recipe_.unit() == Unit::samples ? recipe_.data.sequence_length : 1) -
                   record.consumed_tokens;
-    display_.step(record, total, record.tokens_per_second * flops_per_token / peak_flops,
-                  static_cast<double>(tokens_left) / rate, logged);
+    if (first_)
+      display_.step(record, total, record.tokens_per_second * flops_per_token / peak_flops,
+                    static_cast<double>(tokens_left) / rate, logged);
     if (logged) {
       window = Clock::now();
       window_tokens = 0;
@@ -339,7 +399,7 @@ TrainOutcome Run::train() {
     const bool validated =
         recipe_.log.validate_every > 0 && (state_.step % recipe_.log.validate_every == 0 || last);
     if (validated) validate();
-    if (logged) log_->flush();
+    if (logged && first_) log_->flush();
     if (last) {
       log_memory_and_time();
       logged_profile = true;
@@ -351,20 +411,23 @@ TrainOutcome Run::train() {
     }
   }
   display_.finish();
-  outcome.interrupted = signal.received() != 0 && !is_done(recipe_, state_.step, state_.consumed_samples);
   if (outcome.interrupted) {
     if (!logged_profile && run_tokens > 0) log_memory_and_time();
     save();
   }
-  log_->flush();
+  if (first_) log_->flush();
   outcome.steps = state_.step;
   return outcome;
 }
 
 }  // namespace
 
-TrainOutcome train(Recipe recipe, const TrainOptions& options) {
-  return Run(std::move(recipe), options).train();
+TrainOutcome train(Recipe recipe, const TrainOptions& options, Communicator& ranks) {
+  return Run(std::move(recipe), options, ranks).train();
+}
+
+TrainOutcome train(const Recipe& recipe, const TrainOptions& options) {
+  return train(recipe, options, *make_self_communicator());
 }
 
 int64_t count_steps(const Recipe& recipe) {
@@ -388,7 +451,7 @@ int64_t count_steps(const Recipe& recipe) {
   return steps;
 }
 
-std::string describe_run(Recipe recipe) {
+std::string describe_run(Recipe recipe, int ranks) {
   resolve_vocabulary(recipe);
   Transformer model(recipe.model);
   std::string out;
@@ -403,14 +466,20 @@ std::string describe_run(Recipe recipe) {
   line(fmt::format("batch             {} samples of {} tokens = {} micro-batches of {}",
                    recipe.train.global_batch, recipe.data.sequence_length, micro_batches,
                    recipe.train.micro_batch));
+  if (ranks > 1) {
+    const PartRange most = part_range(micro_batches, 0, ranks),
+                    least = part_range(micro_batches, ranks - 1, ranks);
+    line(fmt::format("data parallel     {} ranks, {} micro-batches a step on the first and {} on the last",
+                     ranks, most.end - most.begin, least.end - least.begin));
+  }
   line(fmt::format("steps             {}", format_count(steps)));
   const double flops = 3 * forward_flops_per_token(recipe.model, recipe.data.sequence_length);
   line(fmt::format("FLOPs a token     {:.3e}", flops));
   line(fmt::format("FLOPs a step      {:.3e}",
                    flops * static_cast<double>(recipe.train.global_batch * recipe.data.sequence_length)));
   uint64_t total = 0;
-  line("predicted memory");
-  for (const MemoryLine& memory : predict_memory(model, recipe)) {
+  line(ranks > 1 ? "predicted memory of a rank" : "predicted memory");
+  for (const MemoryLine& memory : predict_memory(model, recipe, ranks)) {
     line(fmt::format("  {:<18}{}", memory.kind, format_bytes(memory.predicted)));
     total += memory.predicted;
   }

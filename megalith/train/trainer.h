@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "megalith/comm/communicator.h"
 #include "megalith/train/recipe.h"
 
 namespace megalith {
@@ -24,10 +25,15 @@ struct TrainOutcome {
 
 /// Trains to the end of the recipe, or until SIGINT or SIGTERM; either way the last state is in a checkpoint.
 /// Throws Error (or InputError before anything has started) otherwise; what was checkpointed stays.
-TrainOutcome train(Recipe recipe, const TrainOptions& options);
+/// All ranks call it with the same arguments; the first one writes log and display.
+TrainOutcome train(Recipe recipe, const TrainOptions& options, Communicator& ranks);
+
+/// On one rank.
+TrainOutcome train(const Recipe& recipe, const TrainOptions& options);
 
 /// What a run would do, without doing it: parameters, batch arithmetic, memory. For `train --dry-run`.
-std::string describe_run(Recipe recipe);
+/// `ranks` is the number of data-parallel ranks.
+std::string describe_run(Recipe recipe, int ranks);
 
 /// Total number of steps of a run, and the batch of each, without running it.
 int64_t count_steps(const Recipe& recipe);

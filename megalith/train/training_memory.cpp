@@ -26,17 +26,20 @@ uint64_t workspace_bytes(const ModelConfig& model, int64_t rows, size_t element)
 
 }  // namespace
 
-std::vector<MemoryLine> predict_memory(Transformer& model, const Recipe& recipe) {
+std::vector<MemoryLine> predict_memory(Transformer& model, const Recipe& recipe, int ranks) {
   uint64_t elements = 0;
   model.walk([&](Parameter& parameter) {
     elements += (static_cast<uint64_t>(parameter.allocated_shape().elements()) + 15) / 16 * 16;
   });
+  const uint64_t multiple = 16 * static_cast<uint64_t>(ranks);
+  elements = (elements + multiple - 1) / multiple * multiple;
+  const uint64_t owned = recipe.parallel.zero_stage > 0 ? elements / static_cast<uint64_t>(ranks) : elements;
   const DType compute = compute_type(recipe.train.precision);
   const int64_t rows =
       std::min(recipe.train.micro_batch, recipe.train.global_batch) * recipe.data.sequence_length;
   return {{"weights", elements * size_of(compute), 0},
           {"gradients", elements * 4, 0},
-          {"optimizer states", elements * Optimizer::bytes_per_element(recipe.optimizer, compute), 0},
+          {"optimizer states", owned * Optimizer::bytes_per_element(recipe.optimizer, compute), 0},
           {"activations", model.activation_bytes(rows, size_of(compute), recipe.train.recompute), 0},
           {"workspace", workspace_bytes(recipe.model, rows, size_of(compute)), 0}};
 }

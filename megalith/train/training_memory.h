@@ -27,8 +27,9 @@ struct MemoryLine {
   uint64_t measured = 0;
 };
 
-/// Predictions, without measurements.
-std::vector<MemoryLine> predict_memory(Transformer& model, const Recipe& recipe);
+/// Predictions for one of `ranks` data-parallel ranks, without measurements. ZeRO 1 divides the optimizer
+/// states by their number.
+std::vector<MemoryLine> predict_memory(Transformer& model, const Recipe& recipe, int ranks);
 
 /// The same lines with the high-water marks of the arenas.
 std::vector<MemoryLine> measure_memory(std::vector<MemoryLine> predicted, const TrainingArenas& arenas);

@@ -16,19 +16,40 @@ TensorView view_of(std::vector<T>& values, const Shape& shape) {
 
 }  // namespace
 
-TrainingStep::TrainingStep(const Recipe& recipe, TrainingArenas& arenas, const ExecContext& exec)
+TrainingStep::TrainingStep(const Recipe& recipe, TrainingArenas& arenas, const ExecContext& exec,
+                           Communicator& ranks)
     : recipe_(recipe),
       exec_(exec),
+      ranks_(ranks),
       model_(recipe.model),
       parameters_([this](const ParameterVisitor& visitor) { model_.walk(visitor); },
-                  compute_type(recipe.train.precision), arenas.weights, &arenas.gradients),
-      optimizer_(recipe.optimizer, parameters_, arenas.optimizer),
+                  compute_type(recipe.train.precision), arenas.weights, &arenas.gradients, ranks.size()),
+      optimizer_(recipe.optimizer, parameters_, arenas.optimizer,
+                 recipe.parallel.zero_stage > 0 ? own_part() : PartRange{0, parameters_.elements()}),
       saved_(arenas.activations) {}
 
+PartRange TrainingStep::own_part() const {
+  return part_range(parameters_.elements(), ranks_.rank(), ranks_.size());
+}
+
 void TrainingStep::initialize() {
-  initialize_parameters(exec_, parameters_.slots(), static_cast<uint64_t>(recipe_.train.seed),
-                        optimizer_.master());
+  // The gradient buffer is free before the first step and holds the whole walk in fp32.
+  const TensorView whole = parameters_.gradients();
+  initialize_parameters(exec_, parameters_.slots(), static_cast<uint64_t>(recipe_.train.seed), whole);
+  convert(exec_, whole.slice(optimizer_.range().begin, optimizer_.range().end), optimizer_.master());
+  fill_zero(exec_, whole);
+  refresh_weights();
+}
+
+void TrainingStep::refresh_weights() {
   optimizer_.refresh_values(exec_);
+  gather_weights();
+}
+
+void TrainingStep::gather_weights() {
+  if (recipe_.parallel.zero_stage == 0) return;
+  const ProfileScope scope(exec_, "communication");
+  ranks_.all_gather(parameters_.values());
 }
 
 Pass TrainingStep::make_pass(const TokenBatch& tokens, bool training) {
@@ -68,9 +89,17 @@ TrainingStep::LossSum TrainingStep::sum_losses(TensorView losses) const {
 }
 
 std::string TrainingStep::find_not_finite() {
+  const PartRange own = own_part();
+  std::string found;
   for (const ParameterSlot& slot : parameters_.slots()) {
-    if (first_not_finite(exec_, slot.parameter->gradient) >= 0)
-      return "the gradient of " + slot.parameter->name;
+    const int64_t begin = std::max(slot.offset, own.begin),
+                  end = std::min(slot.offset + slot.elements, own.end);
+    if (begin >= end || first_not_finite(exec_, parameters_.gradients().slice(begin, end)) < 0) continue;
+    found = "the gradient of " + slot.parameter->name;
+    break;
+  }
+  for (const std::string& text : ranks_.gather_texts(found)) {
+    if (!text.empty()) return text;
   }
   return "the gradient norm";
 }
@@ -82,8 +111,11 @@ StepResult TrainingStep::run(const BatchSource& source, const TrainingState& sta
   // Every token weighs one over the nominal number of tokens; once the number that counts is known, the
   // update makes it exact.
   const double nominal_tokens = static_cast<double>(samples * recipe_.data.sequence_length);
-  double loss = 0;
-  for (int64_t offset = 0; offset < samples; offset += recipe_.train.micro_batch) {
+  const int64_t micro_batches = (samples + recipe_.train.micro_batch - 1) / recipe_.train.micro_batch;
+  const PartRange own = part_range(micro_batches, ranks_.rank(), ranks_.size());
+  double sums[2] = {0, 0};  // loss, tokens
+  for (int64_t micro_batch = own.begin; micro_batch < own.end; ++micro_batch) {
+    const int64_t offset = micro_batch * recipe_.train.micro_batch;
     const int64_t rows = std::min(recipe_.train.micro_batch, samples - offset);
     const uint64_t first = static_cast<uint64_t>(state.consumed_samples + offset);
     source.fill(first, rows, batch_);
@@ -92,14 +124,27 @@ StepResult TrainingStep::run(const BatchSource& source, const TrainingState& sta
     const TensorView losses = exec_.workspace.allocate(DType::f32, {tokens.rows()});
     model_.loss_and_gradient(make_pass(tokens, true), losses);
     const LossSum sum = sum_losses(losses);
-    loss += sum.loss;
-    result.loss_tokens += sum.tokens;
+    sums[0] += sum.loss;
+    sums[1] += static_cast<double>(sum.tokens);
   }
   parameters_.finish_gradients(exec_);
+  double squares = 0;
+  {
+    const ProfileScope scope(exec_, "communication");
+    ranks_.sum(sums);
+    if (recipe_.parallel.zero_stage == 0) {
+      ranks_.all_reduce(parameters_.gradients());
+    } else {
+      ranks_.reduce_scatter(parameters_.gradients());
+    }
+  }
+  squares = sum_of_squares(exec_, parameters_.gradients().slice(own_part().begin, own_part().end));
+  ranks_.sum({&squares, 1});
+  result.loss_tokens = static_cast<int64_t>(sums[1]);
   const double counted = static_cast<double>(std::max<int64_t>(result.loss_tokens, 1));
-  result.loss = loss / counted;
+  result.loss = sums[0] / counted;
   const double to_mean_loss = nominal_tokens / counted / loss_scale;
-  result.gradient_norm = std::sqrt(sum_of_squares(exec_, parameters_.gradients())) * to_mean_loss;
+  result.gradient_norm = std::sqrt(squares) * to_mean_loss;
   if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm)) {
     result.skipped = true;
     result.not_finite = std::isfinite(result.loss) ? find_not_finite() : "the loss";
@@ -110,12 +155,16 @@ StepResult TrainingStep::run(const BatchSource& source, const TrainingState& sta
     clip = std::min(1.0, recipe_.optimizer.clip_norm / (result.gradient_norm + 1e-6));
   }
   optimizer_.step(exec_, learning_rate, state.updates + 1, to_mean_loss * clip);
+  gather_weights();
   return result;
 }
 
 double TrainingStep::validate(const BatchSource& source, int64_t samples) {
-  LossSum total;
-  for (int64_t first = 0; first < samples; first += recipe_.train.micro_batch) {
+  double sums[2] = {0, 0};
+  const int64_t micro_batches = (samples + recipe_.train.micro_batch - 1) / recipe_.train.micro_batch;
+  const PartRange own = part_range(micro_batches, ranks_.rank(), ranks_.size());
+  for (int64_t micro_batch = own.begin; micro_batch < own.end; ++micro_batch) {
+    const int64_t first = micro_batch * recipe_.train.micro_batch;
     const int64_t rows = std::min(recipe_.train.micro_batch, samples - first);
     source.fill(static_cast<uint64_t>(first), rows, batch_);
     const TokenBatch tokens = view(1.0, static_cast<uint64_t>(first));
@@ -123,10 +172,11 @@ double TrainingStep::validate(const BatchSource& source, int64_t samples) {
     const TensorView losses = exec_.workspace.allocate(DType::f32, {tokens.rows()});
     model_.loss(make_pass(tokens, false), losses);
     const LossSum sum = sum_losses(losses);
-    total.loss += sum.loss;
-    total.tokens += sum.tokens;
+    sums[0] += sum.loss;
+    sums[1] += static_cast<double>(sum.tokens);
   }
-  return total.loss / static_cast<double>(std::max<int64_t>(total.tokens, 1));
+  ranks_.sum(sums);
+  return sums[0] / std::max(sums[1], 1.0);
 }
 
 }  // namespace megalith

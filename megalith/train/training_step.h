@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/comm/communicator.h"
 #include "megalith/data/batch_source.h"
 #include "megalith/model/transformer.h"
 #include "megalith/train/loss_scaler.h"
@@ -25,13 +26,18 @@ struct StepResult {
   std::string not_finite;
 };
 
-/// Model, parameters, optimizer and scratch of a run.
+/// Model, parameters, optimizer and scratch of a run, on one data-parallel rank. The micro-batches of a step
+/// are dealt to the ranks in contiguous shares; gradients are summed once a step, in the order of ranks;
+/// loss, gradient norm and the decision to skip are the same on all ranks. With ZeRO 1 each rank updates its
+/// part of the weights, which are then gathered; the numbers are bit for bit those of stage 0.
 class TrainingStep {
  public:
-  TrainingStep(const Recipe& recipe, TrainingArenas& arenas, const ExecContext& exec);
+  TrainingStep(const Recipe& recipe, TrainingArenas& arenas, const ExecContext& exec, Communicator& ranks);
 
   /// Initial weights from the recipe's seed.
   void initialize();
+  /// Makes the weights that products use from the master weights (after loading).
+  void refresh_weights();
 
   /// Reads samples consumed .. consumed + samples - 1 of `source` and updates the weights. Loss and gradients
   /// are those of the whole batch by token count, however it is cut into micro-batches. On a loss or gradient
@@ -54,9 +60,13 @@ class TrainingStep {
   TokenBatch view(double loss_weight, uint64_t first_sample);
   LossSum sum_losses(TensorView losses) const;
   std::string find_not_finite();
+  void gather_weights();
+  /// The elements whose gradients this rank has to look at: the parts of all ranks make up the buffer.
+  PartRange own_part() const;
 
   const Recipe& recipe_;
   const ExecContext& exec_;
+  Communicator& ranks_;
   Transformer model_;
   ParameterBuffers parameters_;
   Optimizer optimizer_;

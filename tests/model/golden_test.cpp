@@ -75,7 +75,7 @@ TEST_P(Golden, LossGradientsAndAdamWAreThoseOfTransformers) {
   settings.beta2 = 0.95;
   settings.epsilon = 1e-8;
   settings.weight_decay = 0.1;
-  Optimizer optimizer(settings, buffers, states);
+  Optimizer optimizer(settings, buffers, states, {0, buffers.elements()});
 
   const TensorView tokens = file.view(*file.find("tokens"));
   const int32_t* ids = static_cast<const int32_t*>(tokens.raw());

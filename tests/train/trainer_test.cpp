@@ -14,84 +14,12 @@
 #include "megalith/formats/checkpoint_directory.h"
 #include "megalith/formats/indexed_dataset.h"
 #include "megalith/train/training_step.h"
+#include "tests/train/small_run.h"
 
 namespace megalith {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path scratch(const std::string& name) {
-  const fs::path path = fs::path(::testing::TempDir()) / "megalith-trainer" / name;
-  fs::remove_all(path);
-  fs::create_directories(path);
-  return path;
-}
-
-// Documents whose tokens count up modulo the vocabulary, from random starts: easily learnt.
-std::string counting_dataset(int64_t documents, int64_t length, int64_t vocabulary) {
-  const fs::path prefix = scratch("data") / fmt::format("counting-{}-{}-{}", documents, length, vocabulary);
-  IndexedDatasetWriter writer(prefix, TokenType::uint16);
-  RandomSequence random(RandomStream(5, RandomUse::shuffle, 1));
-  for (int64_t d = 0; d < documents; ++d) {
-    std::vector<int32_t> tokens;
-    int64_t token = static_cast<int64_t>(random.below(static_cast<uint64_t>(vocabulary)));
-    for (int64_t t = 0; t < length; ++t) tokens.push_back(static_cast<int32_t>(token++ % vocabulary));
-    writer.add_document(tokens);
-  }
-  writer.finish();
-  return prefix.string();
-}
-
-Recipe small_recipe() {
-  Recipe recipe;
-  recipe.model.vocab_size = 23;
-  recipe.model.num_layers = 2;
-  recipe.model.hidden_size = 32;
-  recipe.model.num_heads = 4;
-  recipe.model.max_positions = 16;
-  recipe.model.vocab_multiple = 8;
-  recipe.data.train = {{counting_dataset(12, 40, 23), 1.0}};
-  recipe.data.split = "";
-  recipe.train.steps = 12;
-  recipe.train.micro_batch = 2;
-  recipe.train.global_batch = 4;
-  recipe.train.precision = Precision::fp32;
-  recipe.train.threads = 2;
-  recipe.optimizer.learning_rate = 3e-3;
-  recipe.schedule.warmup_steps = 3;
-  recipe.checkpoint.every = 0;
-  recipe.log.every = 1;
-  recipe.log.validate_every = 0;
-  recipe.resolve();
-  return recipe;
-}
-
-TrainOptions into(const fs::path& output, const std::string& resume = "auto") {
-  TrainOptions options;
-  options.output = output;
-  options.resume = resume;
-  return options;
-}
-
-// step -> the line without what time and memory decide.
-std::map<int64_t, std::string> log_lines(const fs::path& run) {
-  std::map<int64_t, std::string> lines;
-  std::istringstream text(read_file(run / "log.jsonl"));
-  for (std::string line; std::getline(text, line);) {
-    auto json = nlohmann::json::parse(line);
-    if (!json.contains("loss")) continue;
-    for (const char* key : {"tokens_per_second", "peak_memory_bytes", "time"}) json.erase(key);
-    EXPECT_TRUE(lines.emplace(json["step"].get<int64_t>(), json.dump()).second) << "step twice: " << line;
-  }
-  return lines;
-}
-
-std::vector<double> losses(const fs::path& run) {
-  std::vector<double> values;
-  for (const auto& [step, line] : log_lines(run))
-    values.push_back(nlohmann::json::parse(line)["loss"].get<double>());
-  return values;
-}
 
 void expect_same_tensors(const fs::path& a, const fs::path& b) {
   const CheckpointReader x(a), y(b);
@@ -396,7 +324,8 @@ TEST(Trainer, ASteadyStepAllocatesNothingInItsArenas) {
   TrainingArenas arenas;
   const ExecContext exec{arenas.workspace, 2};
   recipe.model.resolve();
-  TrainingStep step(recipe, arenas, exec);
+  const auto self = make_self_communicator();
+  TrainingStep step(recipe, arenas, exec, *self);
   step.initialize();
   const BatchSources sources =
       open_batch_sources({{recipe.data.train[0].path, 1.0}}, {}, {}, "", {.sequence_length = 16});
