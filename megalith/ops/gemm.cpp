@@ -27,19 +27,14 @@ struct Blocking {
   int64_t rows;     // of a task
   int64_t column_tasks, row_tasks;
 
-  Blocking(const cpu::GemmKernels& kernels, bool packed, int64_t m, int64_t n, int64_t total_units,
-           int threads) {
-    // With few rows B is read once and hardly reused: single panels, in pieces for the first cache when they
-    // lie packed, in long runs through memory when they do not.
+  Blocking(const cpu::GemmKernels& kernels, int64_t m, int64_t n, int64_t total_units, int threads) {
+    // With few rows B is read once and hardly reused: single panels, in long runs through memory.
     constexpr int64_t kFewRows = 32;
-    const bool few = m <= kFewRows;
-    const bool wide = n >= 768 * threads;
-    const int64_t most_columns = few    ? kPanel
-                                 : wide ? 768
-                                        : 384,
-                  most_units = !few     ? kernels.most_units
-                               : packed ? 96
-                                        : 1024;
+    int64_t most_columns = n >= 768 * threads ? 768 : 384, most_units = kernels.most_units;
+    if (m <= kFewRows) {
+      most_columns = kPanel;
+      most_units = 1024;
+    }
     const int64_t passes = std::max<int64_t>(1, divide_up(total_units, most_units));
     units = std::max<int64_t>(1, round_up(divide_up(total_units, passes), 16));
     columns = round_up(divide_up(n, divide_up(n, most_columns)), kPanel);
@@ -103,7 +98,7 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
   const cpu::TypedKernels& output = cpu::typed(c.dtype);
   const int64_t step = kernels.elements_per_unit, tile = kernels.row_tile;
   const int64_t total_units = round_up(divide_up(k, step), kernels.unit_multiple);
-  const Blocking blocking(kernels, b.packed, m, n, total_units, std::max(1, context.threads));
+  const Blocking blocking(kernels, m, n, total_units, std::max(1, context.threads));
   ArenaScope arena(context.workspace);
   const bool packs_a = !a.sum_contiguous || kernels.pack_a_rows != nullptr;
   const RowOperand direct = packs_a ? RowOperand{nullptr, 0} : prepare_rows(context, kernels, a, m, k);
