@@ -5,7 +5,9 @@
 
 namespace megalith::cpu::MEGALITH_LEVEL {
 
-inline constexpr int64_t kBackwardBlock = 96;  // query rows
+template <class Unit>
+inline constexpr int64_t kBackwardBlock =
+    kUsesTiles<Unit> ? 64 : 48;  // query rows; whole tiles of the inner kernel
 
 template <class Unit>
 struct BackwardBuffers {
@@ -19,27 +21,28 @@ struct BackwardBuffers {
 
   BackwardBuffers(Scratch& scratch, int64_t tokens, int64_t size)
       : head_size(size), padded(padded_size(size)), blocks((tokens + kKeyBlock - 1) / kKeyBlock) {
-    const int64_t units = operand_units<Unit>(size), rows_units = operand_units<Unit>(kBackwardBlock);
+    const int64_t units = operand_units<Unit>(size), rows_units = operand_units<Unit>(kBackwardBlock<Unit>);
     key_columns = scratch.take<uint32_t>(blocks * column_block_words<Unit>(size));
     value_columns = scratch.take<uint32_t>(blocks * column_block_words<Unit>(size));
     key_rows = scratch.take<uint32_t>(blocks * row_block_words<Unit>(size));
     dkeys = scratch.take<float>(blocks * kKeyBlock * padded);
     dvalues = scratch.take<float>(blocks * kKeyBlock * padded);
-    queries = scratch.take<uint32_t>(row_words<Unit>(kBackwardBlock, units));
-    douts = scratch.take<uint32_t>(row_words<Unit>(kBackwardBlock, units));
+    queries = scratch.take<uint32_t>(row_words<Unit>(kBackwardBlock<Unit>, units));
+    douts = scratch.take<uint32_t>(row_words<Unit>(kBackwardBlock<Unit>, units));
     query_rows = scratch.take<uint32_t>(rows_units * padded);
     dout_rows = scratch.take<uint32_t>(rows_units * padded);
-    dqueries = scratch.take<float>(kBackwardBlock * padded);
-    delta = scratch.take<float>(kBackwardBlock);
-    logits = scratch.take<float>(kBackwardBlock * kKeyBlock);
-    dlogits = scratch.take<float>(kBackwardBlock * kKeyBlock);
+    dqueries = scratch.take<float>(kBackwardBlock<Unit> * padded);
+    delta = scratch.take<float>(kBackwardBlock<Unit>);
+    logits = scratch.take<float>(kBackwardBlock<Unit> * kKeyBlock);
+    dlogits = scratch.take<float>(kBackwardBlock<Unit> * kKeyBlock);
     if (Unit::kElements == 1) {
       probabilities_across = reinterpret_cast<uint32_t*>(logits);
       dlogits_across = dlogits_rows = reinterpret_cast<uint32_t*>(dlogits);
     } else {
       probabilities_across = scratch.take<uint32_t>(rows_units * kKeyBlock);
       dlogits_across = scratch.take<uint32_t>(rows_units * kKeyBlock);
-      dlogits_rows = scratch.take<uint32_t>(row_words<Unit>(kBackwardBlock, operand_units<Unit>(kKeyBlock)));
+      dlogits_rows =
+          scratch.take<uint32_t>(row_words<Unit>(kBackwardBlock<Unit>, operand_units<Unit>(kKeyBlock)));
     }
     turned = kUsesTiles<Unit> ? scratch.take<uint32_t>(rows_units * kKeyBlock) : nullptr;
   }
@@ -115,8 +118,8 @@ void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, co
   float buffer[kMaskBuffer];
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const float* normaliser = log_sum_exp + (batch * g.heads + head) * g.tokens;
-    for (int64_t begin = 0; begin < g.tokens; begin += kBackwardBlock) {
-      const int64_t end = smaller(begin + kBackwardBlock, g.tokens), rows = end - begin;
+    for (int64_t begin = 0; begin < g.tokens; begin += kBackwardBlock<Unit>) {
+      const int64_t end = smaller(begin + kBackwardBlock<Unit>, g.tokens), rows = end - begin;
       const int64_t rows_units = operand_units<Unit>(rows);
       const T* q = qkv + begin * g.columns + head * size;
       const T* d = dout + begin * out_stride + head * size;
