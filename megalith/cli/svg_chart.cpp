@@ -26,10 +26,10 @@ double nice_step(double range, int count) {
 
 std::string tick_text(double value) {
   const double size = std::abs(value);
-  if (size >= 1e6) return fmt::format("{:g}M", value / 1e6);
-  if (size >= 1e4) return fmt::format("{:g}k", value / 1e3);
+  if (size >= 1e6) return fmt::format("{:.3g}M", value / 1e6);
+  if (size >= 1e4) return fmt::format("{:.3g}k", value / 1e3);
   if (size != 0 && size < 1e-3) return fmt::format("{:.1e}", value);
-  return fmt::format("{:g}", std::round(value * 1e6) / 1e6);
+  return fmt::format("{:.3g}", value);
 }
 
 struct Axis {
