@@ -293,6 +293,7 @@ void bench_train(const Options& options) {
 
 void bench_inference(const Options& options, bool decode) {
   OpenModel open(options.model);
+  open.model.pack_weights(open.exec);
   const MachinePeak peak = print_peak(open.exec);
   const ModelConfig& config = open.model.config();
   const int64_t prompt = std::min(options.prompt_tokens, config.max_positions - options.new_tokens);

@@ -50,6 +50,7 @@ void run(const Options& options) {
   options.generate.sampling.validate();
   const std::vector<std::string> prompts = read_prompts(options);
   OpenModel open(options.model);
+  open.model.pack_weights(open.exec);
   Generator generator(open.model, open.tokenizer, open.exec);
   for (const std::string& prompt : prompts) {
     if (options.json) {

@@ -33,7 +33,8 @@ class ConfigReader {
   template <class T>
   void expect(const char* key, T value) {
     if (optional<T>(key, value) == value) return;
-    fail_input("{}: \"{}\" is {}; only {} is supported", where_, key, json_.at(key).dump(), Json(value).dump());
+    fail_input("{}: \"{}\" is {}; only {} is supported", where_, key, json_.at(key).dump(),
+               Json(value).dump());
   }
   void ignore(std::initializer_list<const char*> keys) { known_.insert(keys.begin(), keys.end()); }
   void refuse_unknown() const {

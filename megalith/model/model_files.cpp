@@ -180,6 +180,12 @@ LoadedModel::LoadedModel(const ModelDescription& description, DType dtype, const
   }
 }
 
+void LoadedModel::pack_weights(const ExecContext& exec) {
+  for (const ParameterSlot& slot : parameters_->slots()) {
+    if (slot.parameter->is_product_weight) slot.parameter->pack(exec, packed_);
+  }
+}
+
 void save_hugging_face(const LoadedModel& loaded, const std::string& tokenizer_json, DType dtype,
                        const fs::path& directory) {
   const ModelConfig& config = loaded.config();

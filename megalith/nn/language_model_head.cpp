@@ -15,6 +15,7 @@ LanguageModelHead::LanguageModelHead(const HeadOptions& options, Parameter* toke
       weight_(make_parameter("head.weight", {options.vocabulary, options.hidden},
                              {Initialization::Kind::normal, options.standard_deviation}, true)) {
   weight_.allocated_rows = options.padded_vocabulary;
+  projection().is_product_weight = true;
 }
 
 void LanguageModelHead::loss(const Pass& pass, TensorView x, TensorView losses) const {
@@ -63,7 +64,7 @@ void LanguageModelHead::logits(const ExecContext& exec, TensorView x, TensorView
   ArenaScope scope(exec.workspace);
   const TensorView normalized = exec.workspace.allocate(x.dtype(), x.shape());
   norm_.forward_only(exec, x, normalized);
-  linear_forward(exec, normalized, projection().value, TensorView(), logits);
+  product_forward(exec, normalized, projection(), TensorView(), logits);
 }
 
 void LanguageModelHead::visit(const ParameterVisitor& visitor) {

@@ -8,10 +8,12 @@ Linear::Linear(const std::string& name, int64_t inputs, int64_t outputs, bool bi
     : has_bias_(bias),
       weight_(make_parameter(name + ".weight", {outputs, inputs},
                              {Initialization::Kind::normal, standard_deviation}, true)),
-      bias_(make_parameter(name + ".bias", {outputs}, {}, false)) {}
+      bias_(make_parameter(name + ".bias", {outputs}, {}, false)) {
+  weight_.is_product_weight = true;
+}
 
 void Linear::forward(const ExecContext& context, TensorView x, TensorView y) const {
-  linear_forward(context, x, weight_.value, has_bias_ ? bias_.value : TensorView(), y);
+  product_forward(context, x, weight_, has_bias_ ? bias_.value : TensorView(), y);
 }
 
 void Linear::backward(const ExecContext& context, TensorView dy, TensorView x, TensorView dx) {

@@ -24,6 +24,20 @@ void Parameter::start_gradient_zeroed(const ExecContext& context) {
   if (!start_gradient()) fill_zero(context, gradient);
 }
 
+void Parameter::pack(const ExecContext& context, Arena& arena) {
+  const size_t bytes = packed_weight_bytes(value.dtype(), allocated_rows, shape[1]);
+  packed = pack_weight(context, value, arena.allocate(DType::u8, {static_cast<int64_t>(bytes)}));
+}
+
+void product_forward(const ExecContext& context, TensorView x, const Parameter& weight, TensorView bias,
+                     TensorView y) {
+  if (weight.packed.data.empty()) {
+    linear_forward(context, x, weight.value, bias, y);
+  } else {
+    linear_forward(context, x, weight.packed, bias, y);
+  }
+}
+
 Parameter make_parameter(std::string name, const Shape& shape, Initialization initialization, bool decay) {
   Parameter parameter;
   parameter.name = std::move(name);

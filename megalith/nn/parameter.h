@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/ops/matmul.h"
 #include "megalith/tensor/exec.h"
 
 namespace megalith {
@@ -28,9 +29,14 @@ struct Parameter {
   Initialization initialization;
   /// Weight decay applies (matrices, not norms and biases).
   bool decay = false;
+  /// The weight of a matrix product x W^T.
+  bool is_product_weight = false;
 
   TensorView value;     // [allocated_rows, ...] in the compute type
   TensorView gradient;  // F32, the same shape; empty for inference
+  /// A second form of `value` for products of few rows; empty unless pack() made it. Whoever changes `value`
+  /// drops it.
+  PackedWeight packed;
   /// Whether `gradient` holds a sum of this step; before, its bytes mean nothing.
   bool gradient_started = false;
 
@@ -44,12 +50,20 @@ struct Parameter {
   /// Like start_gradient, for kernels that only add: clears the gradient first when nothing is there.
   void start_gradient_zeroed(const ExecContext& context);
 
+  /// Makes `packed`, for inference, in memory of `arena`.
+  void pack(const ExecContext& context, Arena& arena);
+
   Shape allocated_shape() const {
     Shape allocated = shape;
     if (allocated.rank() > 0) allocated.set(0, allocated_rows);
     return allocated;
   }
 };
+
+/// y = x W^T + bias with the packed form of the weight where there is one; the same bits either way. `bias`
+/// may be empty.
+void product_forward(const ExecContext& context, TensorView x, const Parameter& weight, TensorView bias,
+                     TensorView y);
 
 Parameter make_parameter(std::string name, const Shape& shape, Initialization initialization, bool decay);
 
@@ -67,10 +81,11 @@ struct ParameterSlot {
 /// unit of optimizer, reduction and checkpoint.
 class ParameterBuffers {
  public:
-  /// Cuts the buffers from `values` and `gradients` (null for inference) and binds the views of every parameter. All values start as
-  /// zero. The buffers are padded so that they can be cut into `parts` equal parts (of the ranks that share them).
+  /// Cuts the buffers from `values` and `gradients` (null for inference) and binds the views of every
+  /// parameter. All values start as zero. The buffers are padded so that they can be cut into `parts` equal
+  /// parts (of the ranks that share them).
   ParameterBuffers(const std::function<void(const ParameterVisitor&)>& walk, DType dtype, Arena& values,
- Arena* gradients, int parts = 1);
+                   Arena* gradients, int parts = 1);
 
   const std::vector<ParameterSlot>& slots() const { return slots_; }
   int64_t elements() const { return elements_; }
