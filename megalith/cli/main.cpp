@@ -3,10 +3,12 @@
 #include <malloc.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
 
+#include "megalith/base/config.h"
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/cli/commands.h"
@@ -21,6 +23,42 @@ void keep_large_blocks() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 1 << 24);
+}
+
+// What is wrong with the command line, in one line.
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+  // The innermost command that was recognised.
+  const CLI::App* command = &app;
+  std::string path = "megalith";
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    path += " " + command->get_name();
+  }
+  std::string what = error.what();
+  // An unknown word is reported before what is missing because of it.
+  const std::vector<std::string> unknown = app.remaining(true);
+  if (!unknown.empty()) {
+    const bool option = unknown.front().starts_with("-");
+    const auto every = [](const CLI::App*) { return true; };
+    std::vector<std::string> known;
+    if (option) {
+      for (const CLI::Option* each : command->get_options()) {
+        for (const std::string& name : each->get_lnames()) known.push_back("--" + name);
+      }
+    } else {
+      for (const CLI::App* each : command->get_subcommands(every)) known.push_back(each->get_name());
+    }
+    const bool wants_command = !command->get_subcommands(every).empty();
+    what = fmt::format("{}{} {}", option || wants_command ? "unknown " : "unexpected ",
+                       option          ? "option"
+                       : wants_command ? "command"
+                                       : "argument",
+                       unknown.front());
+    if (const auto near = megalith::nearest_word(unknown.front(), known))
+      what += "; did you mean " + *near + "?";
+  }
+  std::replace(what.begin(), what.end(), '\n', ' ');
+  return fmt::format("{} (see {} --help)", what, path);
 }
 
 int run(int argc, char** argv) {
@@ -51,9 +89,12 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // help and version
-    std::fprintf(stderr, "megalith: %s\nTry --help with the command.\n", error.what());
+    megalith::log_line("megalith: ", explain(app, error));
     return kWrongInput;
   }
+  // Results that were lost, on a full disk for example, are not a success.
+  megalith::check(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
+                  "standard output: cannot be written completely");
   return kDone;
 }
 

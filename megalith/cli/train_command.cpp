@@ -7,6 +7,7 @@
 
 #include "megalith/base/log.h"
 #include "megalith/cli/commands.h"
+#include "megalith/cli/whole_number.h"
 #include "megalith/comm/agreement.h"
 #include "megalith/comm/mpi_communicator.h"
 #include "megalith/train/trainer.h"
@@ -24,13 +25,24 @@ struct Options {
   int ranks = 1;
 };
 
+// A word of a command as a shell wants it.
+std::string shell_word(const std::string& word) {
+  if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%") ==
+      std::string::npos) {
+    return word;
+  }
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
 void report(const Options& options, const TrainOutcome& outcome) {
   const std::string directory = options.train.output.string();
   if (outcome.interrupted) {
-    log_info(
-        "stopped at step {}; the state is saved. To go on, give the same command again: megalith train {} "
-        "--output {}",
-        outcome.steps, options.recipe, directory);
+    std::string again = "megalith train " + shell_word(options.recipe);
+    for (const std::string& override : options.overrides) again += " --set " + shell_word(override);
+    log_info("stopped at step {}; the state is saved. To go on: {} --output {}", outcome.steps, again,
+             shell_word(directory));
   } else {
     log_info(
         "done: {} steps, in {}. Next: megalith generate --model {} --prompt \"...\", or megalith report {}",
@@ -94,14 +106,13 @@ void add_train_command(CLI::App& app) {
   command
       ->add_option(
           "--resume", options->train.resume,
-          "auto: go on from the newest checkpoint of the output, or begin; none: begin; or a checkpoint to "
-          "begin from")
+          "auto (default): from the newest checkpoint of\nthe output, or begin; none: begin; or a run or\n"
+          "checkpoint to begin from")
       ->option_text("auto|none|DIR");
-  command->add_flag("--dry-run", options->dry_run,
-                    "Print parameters, batches and predicted memory, and stop");
-  command->add_option("--ranks", options->ranks, "With --dry-run: data-parallel ranks to describe; default 1")
+  command->add_flag("--dry-run", options->dry_run, "Print parameters, batches, memory, and stop");
+  command->add_option("--ranks", options->ranks, "With --dry-run: ranks to describe; default 1")
       ->option_text("N")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(whole_number(1, 1 << 20));
   command->callback([options] { run(*options); });
 }
 

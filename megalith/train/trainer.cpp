@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <limits>
 
 #include "megalith/base/cpu.h"
@@ -124,7 +125,7 @@ class Run {
     start(options.resume);
   }
 
-  TrainOutcome train();
+  TrainOutcome train(const StopSignal& signal);
 
  private:
   void open_data() {
@@ -147,7 +148,9 @@ class Run {
   void message(const std::string& text) {
     if (first_) display_.message(text);
   }
+  void read_checkpoint(const fs::path& checkpoint, const std::function<void()>& read) const;
   void load(const fs::path& checkpoint);
+  bool set_later_checkpoints_aside(const fs::path& begun_from) const;
   void save();
   void validate();
   void log_memory_and_time();
@@ -195,6 +198,12 @@ void Run::start(const std::string& resume) {
     step_->initialize();
   } else {
     agree(ranks_, [&] { load(chosen); });
+    bool own = false;
+    agree(ranks_, [&] {
+      if (first_) own = set_later_checkpoints_aside(chosen);
+    });
+    // Begun elsewhere, the run has nothing of its own yet; were it interrupted now, it could not go on.
+    if (!ranks_.gather_texts(own ? "own" : "")[0].empty()) saved_step_ = state_.step;
     step_->refresh_weights();
     if (first_) log_info("going on from step {} ({})", state_.step, chosen);
   }
@@ -229,23 +238,48 @@ std::optional<fs::path> Run::prepare_directory(const std::string& resume) {
   return from;
 }
 
-void Run::load(const fs::path& checkpoint) {
+// Runs `read`; when the checkpoint turns out to be damaged, the error says which one of the run is before it.
+void Run::read_checkpoint(const fs::path& checkpoint, const std::function<void()>& read) const {
   try {
-    const CheckpointReader reader(checkpoint);
-    check_same_model(reader, recipe_.model);
-    state_ = load_checkpoint(reader, step_->parameters(), step_->optimizer());
+    read();
   } catch (const InputError& error) {
     std::string advice;
-    for (const auto& [step, path] : list_checkpoints(directory_)) {
-      if (path != checkpoint)
-        advice = fmt::format("\nThe checkpoint before it is {}; --resume {} begins from there.",
-                             path.string(), path.string());
-      if (path == checkpoint) break;
+    const auto own = list_checkpoints(directory_);
+    for (size_t i = 1; i < own.size(); ++i) {
+      if (own[i].second != checkpoint) continue;
+      advice = fmt::format("; --resume {} begins from the checkpoint before it", own[i - 1].second.string());
     }
     throw InputError(error.what() + advice);
   }
+}
+
+void Run::load(const fs::path& checkpoint) {
+  std::optional<CheckpointReader> reader;
+  read_checkpoint(checkpoint, [&] { reader.emplace(checkpoint); });
+  check_same_model(*reader, recipe_.model);
+  read_checkpoint(checkpoint,
+                  [&] { state_ = load_checkpoint(*reader, step_->parameters(), step_->optimizer()); });
   scaler_.restore(state_.loss_scaler);
-  saved_step_ = state_.step;
+}
+
+// What this run had reached on another path would win over its new checkpoints when it goes on. Returns
+// whether the checkpoint that it begins from is one of its own.
+bool Run::set_later_checkpoints_aside(const fs::path& begun_from) const {
+  const auto own = list_checkpoints(directory_);
+  const bool is_own = std::any_of(own.begin(), own.end(), [&](const auto& entry) {
+    std::error_code code;
+    return fs::equivalent(entry.second, begun_from, code);
+  });
+  for (const auto& [step, path] : own) {
+    if (step < state_.step || (is_own && step == state_.step)) continue;
+    fs::path aside = path;
+    aside += ".set-aside";
+    fs::remove_all(aside);
+    fs::rename(path, aside);
+    log_info("{} belongs to the part that is done again; it is now {}", path.string(),
+             aside.filename().string());
+  }
+  return is_own;
 }
 
 void Run::save() {
@@ -351,8 +385,7 @@ bool Run::stop_asked(const StopSignal& signal) {
   return asked > 0;
 }
 
-TrainOutcome Run::train() {
-  const StopSignal signal;
+TrainOutcome Run::train(const StopSignal& signal) {
   const int64_t total = count_steps(recipe_);
   TrainOutcome outcome;
   const double flops_per_token = 3 * forward_flops_per_token(recipe_.model, recipe_.data.sequence_length);
@@ -423,7 +456,8 @@ TrainOutcome Run::train() {
 }  // namespace
 
 TrainOutcome train(Recipe recipe, const TrainOptions& options, Communicator& ranks) {
-  return Run(std::move(recipe), options, ranks).train();
+  const StopSignal signal;  // already while data and weights are read
+  return Run(std::move(recipe), options, ranks).train(signal);
 }
 
 TrainOutcome train(const Recipe& recipe, const TrainOptions& options) {
