@@ -41,5 +41,5 @@ function(megalith_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT}
-    ENVIRONMENT "MEGALITH_TEST_DATA=${CMAKE_SOURCE_DIR}/tests")
+    ENVIRONMENT "MEGALITH_TEST_DATA=${CMAKE_SOURCE_DIR}/tests;OMP_WAIT_POLICY=passive")
 endfunction()
