@@ -12,6 +12,7 @@
 #include "megalith/cli/model_options.h"
 #include "megalith/cli/whole_number.h"
 #include "megalith/infer/generator.h"
+#include "megalith/infer/stop_matcher.h"
 
 namespace megalith {
 
@@ -47,7 +48,9 @@ void put(std::string_view text) {
 }
 
 void run(const Options& options) {
+  // Before the prompt is shown or the model read.
   options.generate.sampling.validate();
+  const StopMatcher checked(options.generate.stop);
   const std::vector<std::string> prompts = read_prompts(options);
   OpenModel open(options.model);
   open.model.pack_weights(open.exec);
