@@ -74,7 +74,8 @@ class RandomStream {
     const auto words = block(block_index);
     std::array<float, 4> values{};
     for (size_t pair = 0; pair < 4; pair += 2) {
-      const float radius = std::sqrt(-2.0f * std::log((static_cast<float>(words[pair] >> 8) + 0.5f) * 0x1.0p-24f));
+      const float radius =
+          std::sqrt(-2.0f * std::log((static_cast<float>(words[pair] >> 8) + 0.5f) * 0x1.0p-24f));
       const float angle = 6.2831853f * unit_float(words[pair + 1]);
       values[pair] = radius * std::cos(angle);
       values[pair + 1] = radius * std::sin(angle);

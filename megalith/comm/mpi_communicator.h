@@ -20,7 +20,7 @@ class MpiSession {
   ~MpiSession();
 
   /// All ranks. Between ranks of one host, data goes through shared memory; with several hosts through MPI.
-static std::unique_ptr<Communicator> world();
+  static std::unique_ptr<Communicator> world();
   /// Ends all ranks of the job at once with this exit status, without waiting for them.
   [[noreturn]] static void abort(int status);
 };

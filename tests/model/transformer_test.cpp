@@ -90,7 +90,8 @@ TEST(Transformer, HalfPrecisionGradientsPointTheSameWay) {
         }
         // Activations are rounded about ten times a layer (2^-9 each in bf16, 2^-12 in fp16): independent
         // errors add as roots.
-        // ReLU's derivative jumps, so an activation that rounding moves across zero changes its gradient wholly.
+        // ReLU's derivative jumps, so an activation that rounding moves across zero changes its gradient
+        // wholly.
         const double jumps = c.config.activation == Activation::relu ? 3 : 1;
         const double bound = jumps * (dtype == DType::bf16 ? 0.06 : 0.012);
         EXPECT_LE(std::sqrt(error), bound * std::sqrt(norm) + 1e-4) << c.name << ": " << slot.parameter->name;
