@@ -11,7 +11,7 @@
 
 namespace megalith {
 
-/// Writes `run`/checkpoints/step-N and removes those that keep_last and keep_every do not hold.Vocabulary
+/// Writes `run`/checkpoints/step-N and removes those that keep_last and keep_every do not hold. Vocabulary
 /// padding is not written. Every rank writes a part; all call this together.
 void save_checkpoint(const std::filesystem::path& run, const Recipe& recipe,
                      const ParameterBuffers& parameters, const Optimizer& optimizer,

@@ -35,7 +35,7 @@ TrainOutcome train(const Recipe& recipe, const TrainOptions& options);
 /// `ranks` is the number of data-parallel ranks.
 std::string describe_run(Recipe recipe, int ranks);
 
-/// Total number of steps of a run, and the batch of each, without running it.
+/// Total number of steps of a run, without running it; a batch ramp is walked through.
 int64_t count_steps(const Recipe& recipe);
 
 }  // namespace megalith
