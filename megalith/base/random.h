@@ -83,14 +83,13 @@ class RandomStream {
     return values;
   }
   uint64_t key() const { return key_; }
-  uint64_t stream() const { return stream_; }
 
  private:
   uint64_t key_;
   uint64_t stream_;
 };
 
-/// A sequential generator over a stream, for shuffles and sampling.
+/// A sequential generator over a stream, for shuffles.
 class RandomSequence {
  public:
   explicit RandomSequence(RandomStream stream, uint64_t position = 0)
@@ -104,7 +103,6 @@ class RandomSequence {
       if (low >= (0 - bound) % bound) return static_cast<uint64_t>(product >> 64);
     }
   }
-  double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
 
  private:
   RandomStream stream_;

@@ -1,7 +1,7 @@
 #include "megalith/comm/communicator.h"
 
+#include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "megalith/base/error.h"
 

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 #include <string_view>
-#include <type_traits>
 
 #include "megalith/base/error.h"
 

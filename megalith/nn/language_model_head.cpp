@@ -72,9 +72,4 @@ void LanguageModelHead::visit(const ParameterVisitor& visitor) {
   if (token_table_ == nullptr) visitor(weight_);
 }
 
-size_t LanguageModelHead::workspace_bytes(int64_t rows, size_t element) const {
-  const int64_t chunk = std::min(rows, kChunkRows);
-  return static_cast<size_t>(2 * rows * options_.hidden + chunk * options_.padded_vocabulary) * element;
-}
-
 }  // namespace megalith

@@ -34,8 +34,6 @@ class LanguageModelHead {
 
   /// Rows whose logits exist at once.
   static constexpr int64_t kChunkRows = 1024;
-  /// Scratch of loss_and_gradient in bytes, without that of its ops.
-  size_t workspace_bytes(int64_t rows, size_t element) const;
 
  private:
   const Parameter& projection() const { return token_table_ != nullptr ? *token_table_ : weight_; }

@@ -47,7 +47,6 @@ class Saved {
     while (entries_.size() > size) pop();
     release();
   }
-  Arena& arena() { return arena_; }
 
  private:
   struct Entry {

@@ -1,7 +1,5 @@
 #include "megalith/ops/norm.h"
 
-#include <cstring>
-
 #include "megalith/ops/cpu/dispatch.h"
 #include "megalith/ops/parallel.h"
 #include "megalith/ops/row_sums.h"

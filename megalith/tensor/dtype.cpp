@@ -1,7 +1,6 @@
 #include "megalith/tensor/dtype.h"
 
 #include <array>
-#include <utility>
 
 namespace megalith {
 

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <exception>
-#include <limits>
 #include <queue>
 #include <set>
 #include <unordered_map>
@@ -286,12 +284,6 @@ void BpeTrainer::add_documents(std::span<const std::string_view> documents) {
 
 void BpeTrainer::add_word(std::string_view bytes, int64_t count) {
   state_->counters[0].add(bytes, count);
-}
-
-size_t BpeTrainer::distinct_words() const {
-  size_t largest = 0;
-  for (const WordCounter& counter : state_->counters) largest = std::max(largest, counter.size());
-  return largest;
 }
 
 Tokenizer BpeTrainer::train(const std::function<void(int64_t, int64_t)>& progress) {

@@ -1,7 +1,5 @@
 #include "megalith/text/tokenizer.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <exception>
 

@@ -3,7 +3,6 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <set>
 
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"

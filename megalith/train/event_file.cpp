@@ -1,7 +1,6 @@
 #include "megalith/train/event_file.h"
 
 #include <array>
-#include <cstring>
 #include <string>
 
 namespace megalith {

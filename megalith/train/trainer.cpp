@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <functional>
-#include <limits>
 
 #include "megalith/base/cpu.h"
 #include "megalith/base/error.h"

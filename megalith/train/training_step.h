@@ -8,7 +8,6 @@
 #include "megalith/comm/communicator.h"
 #include "megalith/data/batch_source.h"
 #include "megalith/model/transformer.h"
-#include "megalith/train/loss_scaler.h"
 #include "megalith/train/optimizer.h"
 #include "megalith/train/recipe.h"
 #include "megalith/train/training_memory.h"
