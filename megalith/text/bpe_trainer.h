@@ -49,9 +49,6 @@ class BpeTrainer {
   /// Counts one word as it is, without splitting.
   void add_word(std::string_view bytes, int64_t count);
 
-  /// At least this many different words were counted (the most that one thread has seen).
-  size_t distinct_words() const;
-
   /// Learns the merges. `progress(done, wanted)` is called now and then. Ends the counting: call once.
   Tokenizer train(const std::function<void(int64_t, int64_t)>& progress = {});
 
