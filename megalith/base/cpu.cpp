@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -87,7 +88,12 @@ std::string cpu_model() {
 }
 
 uint64_t total_memory_bytes() {
-  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  const uint64_t machine =
+      static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  // A container may be given less; the file holds a number or "max".
+  uint64_t limit = 0;
+  std::ifstream group("/sys/fs/cgroup/memory.max");
+  return group >> limit ? std::min(machine, limit) : machine;
 }
 
 uint64_t peak_resident_bytes() {

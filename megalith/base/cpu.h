@@ -28,7 +28,7 @@ IsaLevel active_isa();
 /// The processor's own name, for reports.
 std::string cpu_model();
 
-/// Bytes of memory of the machine.
+/// Bytes of memory of the machine, or of the container that this process is in.
 uint64_t total_memory_bytes();
 
 /// Largest resident size of this process so far, in bytes.

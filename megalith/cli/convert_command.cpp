@@ -18,6 +18,9 @@ void run(const Options& options) {
   const DType dtype = parse_dtype(options.dtype);
   check_input(options.format == "huggingface" || options.format == "megalith",
               "--format {}: choose huggingface or megalith", options.format);
+  check_input(!std::filesystem::exists(options.to) ||
+                  (std::filesystem::is_directory(options.to) && std::filesystem::is_empty(options.to)),
+              "--to {}: there is something already; choose a new directory", options.to);
   const ModelDescription description = describe_model(options.from);
   Arena workspace("workspace");
   const ExecContext exec{workspace, default_threads()};

@@ -64,8 +64,11 @@ void inspect_model(const fs::path& path, bool verify) {
   const ModelDescription description = describe_model(path);
   if (description.kind == ModelFileKind::checkpoint) {
     const CheckpointReader reader(description.directory);
+    bool has_moments = false;
+    for (const std::string& tensor : reader.tensor_names())
+      has_moments = has_moments || tensor.starts_with("first_moment/");
     fmt::print("Megalith checkpoint {} (step {})\n", description.directory.string(), description.step);
-    fmt::print("optimizer states    {}\n", reader.has_file("optimizer.safetensors") ? "yes" : "no");
+    fmt::print("optimizer states    {}\n", has_moments ? "yes" : "no");
     if (verify) {
       reader.verify();
       fmt::print("checksums           all correct\n");

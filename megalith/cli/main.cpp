@@ -63,7 +63,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
 
 int run(int argc, char** argv) {
   CLI::App app(
-      "Megalith curates text, trains, evaluates and runs transformer language models.\n"
+      "Megalith trains, evaluates and runs transformer language models.\n"
       "Results go to standard output, everything else to standard error.",
       "megalith");
   app.require_subcommand(1);

@@ -170,6 +170,9 @@ std::string time_and_memory(const RunData& data) {
 }
 
 std::string samples(const Options& options) {
+  if (describe_model(options.run).tokenizer_json.empty()) {
+    return "<p class=\"soft\">The run has no tokenizer, so there are no samples.</p>\n";
+  }
   ModelOptions model_options;
   model_options.model = options.run;
   OpenModel open(model_options);

@@ -36,6 +36,11 @@ T field(const Json& object, const char* key, const std::string& where) {
   }
 }
 
+fs::path without_trailing_slash(const fs::path& directory) {
+  const fs::path normal = directory.lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
 // File names come from a file: they must stay inside the directory.
 void check_file_name(const std::string& name, const std::string& where) {
   check_input(!name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
@@ -52,9 +57,13 @@ struct CheckpointWriter::Record {
 };
 
 CheckpointWriter::CheckpointWriter(const fs::path& directory, bool joins)
-    : final_(directory), partial_(directory), joins_(joins) {
+    : final_(without_trailing_slash(directory)), partial_(final_), joins_(joins) {
   partial_ += ".partial";
   if (joins) return;
+  // Only a checkpoint gives way to a checkpoint.
+  check_input(!fs::exists(final_) || fs::exists(final_ / kManifest) ||
+                  (fs::is_directory(final_) && fs::is_empty(final_)),
+              "{} is there already and is not a checkpoint; choose another directory", final_.string());
   std::error_code ignored;
   fs::remove_all(partial_, ignored);
   std::error_code code;
@@ -210,6 +219,8 @@ CheckpointReader::CheckpointReader(const fs::path& directory) : directory_(direc
     for (const Piece& piece : record.pieces) {
       check_input(piece.begin == at && piece.elements >= 0,
                   "{}: the parts of tensor {} overlap or leave a hole at element {}", where, name, at);
+      check_input(piece.elements <= record.view_shape(where).elements() - at,
+                  "{}: the parts of tensor {} exceed it", where, name);
       at += piece.elements;
     }
     check_input(at == record.view_shape(where).elements(), "{}: the parts of tensor {} end at element {}",

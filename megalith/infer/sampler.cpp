@@ -45,13 +45,17 @@ int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> 
   const auto best = std::min_element(candidates_.begin(), candidates_.end(), more_likely);
   check(std::isfinite(best->first), "the largest logit, of token {}, is {}", best->second, best->first);
   if (options_.temperature == 0 || options_.top_k == 1 || options_.top_p == 0) return best->second;
-  const size_t keep = options_.top_k > 0 ? std::min(candidates_.size(), static_cast<size_t>(options_.top_k))
-                                         : candidates_.size();
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(keep),
-                    candidates_.end(), more_likely);
-  candidates_.resize(keep);
   // Relative to the largest, so that neither a tiny nor a huge temperature overflows.
-  const double largest = candidates_.front().first;
+  const double largest = best->first;
+  // Only the filters need an order; without them a sort of the whole vocabulary would cost more than a small
+  // model.
+  if (options_.top_k > 0 || options_.top_p < 1 || options_.min_p > 0) {
+    const size_t keep = options_.top_k > 0 ? std::min(candidates_.size(), static_cast<size_t>(options_.top_k))
+                                           : candidates_.size();
+    std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(keep),
+                      candidates_.end(), more_likely);
+    candidates_.resize(keep);
+  }
   probabilities_.clear();
   double total = 0;
   for (const auto& [logit, token] : candidates_) {

@@ -159,7 +159,7 @@ void read_rope(ConfigReader& reader, ModelConfig& config) {
     rope.refuse_unknown();
     reader.ignore({"rope_theta"});
   } else {
-    config.rope_base = reader.required<double>("rope_theta");
+    config.rope_base = reader.optional<double>("rope_theta", 10000.0);  // what transformers takes
   }
 }
 
@@ -183,6 +183,8 @@ ModelConfig read_llama(ConfigReader& reader) {
               "{}: \"attention_bias\" and \"mlp_bias\" differ; only both or neither are supported",
               reader.where());
   config.bias = attention_bias;
+  reader.expect("rope_interleaved", false);
+  reader.ignore({"is_llama_config", "transformers.js_config"});
   read_rope(reader, config);
   return config;
 }

@@ -9,6 +9,8 @@ namespace megalith {
 namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+// Times the longest sequence still a 64-bit number of tokens.
+constexpr int64_t kMostSamples = int64_t{1} << 31;
 constexpr double kAnyReal = std::numeric_limits<double>::infinity();
 
 void make_absolute(std::string& path, const std::filesystem::path& directory) {
@@ -53,7 +55,7 @@ void Recipe::describe(ConfigVisitor& v) {
   v.weighted_paths("test", data.test, "Datasets for testing; empty takes a part of `train` by `split`.");
   v.text("split", data.split,
          "Shares of train, validation and test documents; empty uses the train datasets whole.");
-  v.integer("sequence_length", data.sequence_length, 0, kUnlimited, "tokens",
+  v.integer("sequence_length", data.sequence_length, 0, int64_t{1} << 31, "tokens",
             "Tokens of a sample; 0 means model.max_positions.");
   v.boolean("reset_at_documents", data.reset_at_documents,
             "Positions and attention start anew at every document of a sample.");
@@ -63,7 +65,7 @@ void Recipe::describe(ConfigVisitor& v) {
   v.table("train", "Length, batch and arithmetic of the run.");
   v.integer("steps", train.steps, 0, kUnlimited, "steps",
             "Length of the run; give one of steps, samples and tokens.");
-  v.integer("samples", train.samples, 0, kUnlimited, "samples", "Length of the run in samples.");
+  v.integer("samples", train.samples, 0, kMostSamples, "samples", "Length of the run in samples.");
   v.integer("tokens", train.tokens, 0, kUnlimited, "tokens", "Length of the run in tokens.");
   v.integer("micro_batch", train.micro_batch, 1, 1 << 20, "samples",
             "Samples that go through the model at once.");
@@ -101,7 +103,7 @@ void Recipe::describe(ConfigVisitor& v) {
   v.real("learning_rate", optimizer.learning_rate, 0.0, 1000.0, "", "Largest learning rate of the schedule.");
   v.real("beta1", optimizer.beta1, 0.0, 0.9999999, "", "Decay of the first moment.");
   v.real("beta2", optimizer.beta2, 0.0, 0.9999999, "", "Decay of the second moment.");
-  v.real("epsilon", optimizer.epsilon, 0.0, 1.0, "", "Added to the root of the second moment.");
+  v.real("epsilon", optimizer.epsilon, 1e-20, 1.0, "", "Added to the root of the second moment.");
   v.real("momentum", optimizer.momentum, 0.0, 0.9999999, "", "Of sgd.");
   v.real("weight_decay", optimizer.weight_decay, 0.0, 100.0, "", "Decoupled weight decay (L2 for sgd).");
   v.real("clip_norm", optimizer.clip_norm, 0.0, kAnyReal, "",
@@ -192,6 +194,9 @@ void Recipe::resolve() {
   one_unit("warmup", schedule.warmup_steps, schedule.warmup_samples, schedule.warmup_tokens);
   one_unit("decay", schedule.decay_steps, schedule.decay_samples, schedule.decay_tokens);
   if (schedule.min_learning_rate < 0) schedule.min_learning_rate = optimizer.learning_rate * 0.1;
+  check_input(train.loss_scale_start >= train.loss_scale_floor,
+              "train.loss_scale_start = {} is below train.loss_scale_floor = {}", train.loss_scale_start,
+              train.loss_scale_floor);
   check_input(schedule.min_learning_rate <= optimizer.learning_rate,
               "schedule.min_learning_rate = {} exceeds optimizer.learning_rate = {}",
               schedule.min_learning_rate, optimizer.learning_rate);
@@ -199,7 +204,7 @@ void Recipe::resolve() {
               "parallel.zero_stage = 1 cuts tensors over ranks, but optimizer.type = \"lamb\" needs the norm "
               "of whole tensors");
   check_input(!parallel.sequence_parallel,
-              "parallel.sequence_parallelneeds parallel.tensor above 1, which is not there yet");
+              "parallel.sequence_parallel needs parallel.tensor above 1, which is not there yet");
 }
 
 std::string Recipe::to_toml() const {

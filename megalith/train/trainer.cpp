@@ -117,7 +117,10 @@ class Run {
         schedule_(recipe_),
         scaler_({recipe_.train.loss_scale_start, recipe_.train.loss_scale_floor,
                  recipe_.train.loss_scale_interval, recipe_.train.loss_scale_patience}) {
-    agree(ranks_, [this] { open_data(); });
+    agree(ranks_, [this] {
+      check_memory();
+      open_data();
+    });
     check_same_everywhere();
     step_.emplace(recipe_, arenas_, exec_, ranks_);
     start(options.resume);
@@ -138,6 +141,17 @@ class Run {
     for (const auto& source : {sources_.train, sources_.validation}) {
       if (source != nullptr) source->require_vocabulary(recipe_.model.vocab_size);
     }
+  }
+  // Better a word before the run than a kill in the middle of it.
+  void check_memory() const {
+    Transformer model(recipe_.model);
+    uint64_t predicted = 0;
+    for (const MemoryLine& line : predict_memory(model, recipe_, ranks_.size())) predicted += line.predicted;
+    check_input(predicted <= total_memory_bytes(),
+                "the run needs {} of memory (megalith train --dry-run says for what); this machine has {}: "
+                "use a smaller "
+                "train.micro_batch, train.recompute = \"full\" or a smaller model",
+                format_bytes(predicted), format_bytes(total_memory_bytes()));
   }
   void check_same_everywhere();
   void start(const std::string& resume);
@@ -309,7 +323,7 @@ void Run::judge(const StepResult& result) {
           "large for fp16; lower optimizer.learning_rate or train with precision = \"bf16\"; {}",
           state_.step + 1, result.not_finite, recipe_.train.loss_scale_patience, scale, last_checkpoint());
     }
-    display_.message(
+    message(
         fmt::format("step {}: {} is not finite at loss scale {}; the step is skipped, the scale is now {}",
                     state_.step + 1, result.not_finite, scale, scaler_.scale()));
     return;
@@ -319,8 +333,7 @@ void Run::judge(const StepResult& result) {
     fail("step {}: {} is not finite; the weights are those of step {}; {}", state_.step + 1,
          result.not_finite, state_.step, last_checkpoint());
   }
-  display_.message(
-      fmt::format("step {}: {} is not finite; the step is skipped", state_.step + 1, result.not_finite));
+  message(fmt::format("step {}: {} is not finite; the step is skipped", state_.step + 1, result.not_finite));
 }
 
 TrainingRecord Run::one_step() {
