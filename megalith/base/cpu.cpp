@@ -2,6 +2,7 @@
 
 #include <cpuid.h>
 #include <omp.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -97,13 +98,15 @@ uint64_t total_memory_bytes() {
 }
 
 uint64_t peak_resident_bytes() {
-  // Not getrusage: its maximum survives exec and would count a larger parent.
+  // Not getrusage first: its maximum survives exec and would count a larger parent.
   std::ifstream status("/proc/self/status");
   std::string line;
   while (std::getline(status, line)) {
     if (line.starts_with("VmHWM:")) return std::stoull(line.substr(6)) * 1024;
   }
-  return 0;
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
 
 int default_threads() {

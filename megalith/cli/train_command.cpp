@@ -10,6 +10,7 @@
 #include "megalith/cli/whole_number.h"
 #include "megalith/comm/agreement.h"
 #include "megalith/comm/mpi_communicator.h"
+#include "megalith/train/run_plan.h"
 #include "megalith/train/trainer.h"
 
 namespace megalith {

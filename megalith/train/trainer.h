@@ -31,11 +31,4 @@ TrainOutcome train(Recipe recipe, const TrainOptions& options, Communicator& ran
 /// On one rank.
 TrainOutcome train(const Recipe& recipe, const TrainOptions& options);
 
-/// What a run would do, without doing it: parameters, batch arithmetic, memory. For `train --dry-run`.
-/// `ranks` is the number of data-parallel ranks.
-std::string describe_run(Recipe recipe, int ranks);
-
-/// Total number of steps of a run, without running it; a batch ramp is walked through.
-int64_t count_steps(const Recipe& recipe);
-
 }  // namespace megalith

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "megalith/train/loss_scaler.h"
-#include "megalith/train/trainer.h"
+#include "megalith/train/run_plan.h"
 
 namespace megalith {
 namespace {

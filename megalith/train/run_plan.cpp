@@ -1,0 +1,119 @@
+#include "megalith/train/run_plan.h"
+
+#include <algorithm>
+
+#include "megalith/base/cpu.h"
+#include "megalith/base/error.h"
+#include "megalith/base/file.h"
+#include "megalith/comm/communicator.h"
+#include "megalith/model/counts.h"
+#include "megalith/text/tokenizer.h"
+#include "megalith/train/progress_display.h"
+#include "megalith/train/training_memory.h"
+
+namespace megalith {
+
+std::string resolve_vocabulary(Recipe& recipe) {
+  std::string tokenizer_json;
+  if (!recipe.data.tokenizer.empty()) {
+    tokenizer_json = read_file(recipe.data.tokenizer);
+    const int64_t size = Tokenizer::load(recipe.data.tokenizer).vocab_size();
+    if (recipe.model.vocab_size == 0) recipe.model.vocab_size = size;
+    check_input(recipe.model.vocab_size >= size,
+                "model.vocab_size = {} is smaller than the tokenizer's {} ({})", recipe.model.vocab_size,
+                size, recipe.data.tokenizer);
+  }
+  recipe.model.resolve();
+  return tokenizer_json;
+}
+
+int64_t step_samples(const Recipe& recipe, const BatchRamp& ramp, int64_t consumed_samples) {
+  const int64_t batch = ramp.at(consumed_samples);
+  // A run counted in samples ends exactly there, with a smaller last batch.
+  if (recipe.unit() == Unit::samples) return std::min(batch, recipe.train.samples - consumed_samples);
+  return batch;
+}
+
+bool is_done(const Recipe& recipe, int64_t steps, int64_t consumed_samples) {
+  switch (recipe.unit()) {
+    case Unit::steps:
+      return steps >= recipe.train.steps;
+    case Unit::samples:
+      return consumed_samples >= recipe.train.samples;
+    case Unit::tokens:
+      return consumed_samples * recipe.data.sequence_length >= recipe.train.tokens;
+  }
+  return true;
+}
+
+double schedule_position(const Recipe& recipe, const TrainingState& state, int64_t samples) {
+  switch (recipe.unit()) {
+    case Unit::samples:
+      return static_cast<double>(state.scheduled_samples + samples);
+    case Unit::tokens:
+      return static_cast<double>((state.scheduled_samples + samples) * recipe.data.sequence_length);
+    case Unit::steps:
+      break;
+  }
+  return static_cast<double>(state.updates + 1);
+}
+
+int64_t count_steps(const Recipe& recipe) {
+  if (recipe.unit() == Unit::steps) return recipe.train.steps;
+  const BatchRamp ramp(recipe);
+  int64_t steps = 0, consumed = 0;
+  while (!is_done(recipe, steps, consumed)) {
+    const int64_t batch = step_samples(recipe, ramp, consumed);
+    // Once the batch is full it stays so, and the rest is a division.
+    if (batch == recipe.train.global_batch) {
+      const int64_t left = recipe.unit() == Unit::samples
+                               ? recipe.train.samples - consumed
+                               : (recipe.train.tokens - consumed * recipe.data.sequence_length +
+                                  recipe.data.sequence_length - 1) /
+                                     recipe.data.sequence_length;
+      return steps + (left + batch - 1) / batch;
+    }
+    consumed += batch;
+    ++steps;
+  }
+  return steps;
+}
+
+std::string describe_run(Recipe recipe, int ranks) {
+  resolve_vocabulary(recipe);
+  Transformer model(recipe.model);
+  std::string out;
+  const auto line = [&](const std::string& text) { out += text + "\n"; };
+  line(fmt::format("parameters        {}", format_count(count_parameters(recipe.model))));
+  for (const PartCount& part : count_parts(recipe.model)) {
+    line(fmt::format("  {:<18}{}", part.part, format_count(part.parameters)));
+  }
+  const int64_t steps = count_steps(recipe);
+  const int64_t micro_batches =
+      (recipe.train.global_batch + recipe.train.micro_batch - 1) / recipe.train.micro_batch;
+  line(fmt::format("batch             {} samples of {} tokens = {} micro-batches of {}",
+                   recipe.train.global_batch, recipe.data.sequence_length, micro_batches,
+                   recipe.train.micro_batch));
+  if (ranks > 1) {
+    const PartRange most = part_range(micro_batches, 0, ranks),
+                    least = part_range(micro_batches, ranks - 1, ranks);
+    line(fmt::format("data parallel     {} ranks, {} micro-batches a step on the first and {} on the last",
+                     ranks, most.end - most.begin, least.end - least.begin));
+  }
+  line(fmt::format("steps             {}", format_count(steps)));
+  const double flops = 3 * forward_flops_per_token(recipe.model, recipe.data.sequence_length);
+  line(fmt::format("FLOPs a token     {:.3e}", flops));
+  line(fmt::format("FLOPs a step      {:.3e}",
+                   flops * static_cast<double>(recipe.train.global_batch * recipe.data.sequence_length)));
+  uint64_t total = 0;
+  line(ranks > 1 ? "predicted memory of a rank" : "predicted memory");
+  for (const MemoryLine& memory : predict_memory(model, recipe, ranks)) {
+    line(fmt::format("  {:<18}{}", memory.kind, format_bytes(memory.predicted)));
+    total += memory.predicted;
+  }
+  line(fmt::format("  {:<18}{} of {} in this machine", "sum", format_bytes(total),
+                   format_bytes(total_memory_bytes())));
+  return out;
+}
+
+}  // namespace megalith
