@@ -128,32 +128,6 @@ class Reader : public ConfigVisitor {
     value = node->as_string()->get();
   }
 
-  void text_list(const char* name, std::vector<std::string>& value, const char*) override {
-    const toml::node* node = find(name);
-    if (node == nullptr) return;
-    value.clear();
-    if (node->is_string()) {
-      value.push_back(node->as_string()->get());
-      return;
-    }
-    if (!node->is_array()) fail_input("{}: {} must be a list of strings", place(*node, name), key(name));
-    for (const toml::node& item : *node->as_array()) {
-      if (!item.is_string()) fail_input("{}: {} must be a list of strings", place(item, name), key(name));
-      value.push_back(item.as_string()->get());
-    }
-  }
-
-  void integer_list(const char* name, std::vector<int64_t>& value, const char*) override {
-    const toml::node* node = find(name);
-    if (node == nullptr) return;
-    value.clear();
-    if (!node->is_array()) fail_input("{}: {} must be a list of integers", place(*node, name), key(name));
-    for (const toml::node& item : *node->as_array()) {
-      if (!item.is_integer()) fail_input("{}: {} must be a list of integers", place(item, name), key(name));
-      value.push_back(item.as_integer()->get());
-    }
-  }
-
   void weighted_paths(const char* name, std::vector<WeightedPath>& value, const char*) override {
     const toml::node* node = find(name);
     if (node == nullptr) return;
@@ -289,14 +263,6 @@ class Writer : public ConfigVisitor {
   void text(const char* name, std::string& value, const char*) override {
     out += fmt::format("{} = {}\n", name, quote(value));
   }
-  void text_list(const char* name, std::vector<std::string>& value, const char*) override {
-    std::vector<std::string> items;
-    for (const std::string& item : value) items.push_back(quote(item));
-    out += fmt::format("{} = [{}]\n", name, fmt::join(items, ", "));
-  }
-  void integer_list(const char* name, std::vector<int64_t>& value, const char*) override {
-    out += fmt::format("{} = [{}]\n", name, fmt::join(value, ", "));
-  }
   void weighted_paths(const char* name, std::vector<WeightedPath>& value, const char*) override {
     std::vector<std::string> items;
     for (const WeightedPath& item : value) {
@@ -340,12 +306,6 @@ class Describer : public ConfigVisitor {
   }
   void text(const char* name, std::string& value, const char* documentation) override {
     line(name, quote(value), "", "", documentation);
-  }
-  void text_list(const char* name, std::vector<std::string>&, const char* documentation) override {
-    line(name, "[]", "", "list of strings", documentation);
-  }
-  void integer_list(const char* name, std::vector<int64_t>&, const char* documentation) override {
-    line(name, "[]", "", "list of integers", documentation);
   }
   void weighted_paths(const char* name, std::vector<WeightedPath>&, const char* documentation) override {
     line(name, "[]", "", "list of { path, weight }", documentation);
@@ -435,10 +395,6 @@ ConfigSource ConfigSource::from_text(std::string_view text, const std::string& s
 
 std::optional<std::string> ConfigSource::find_text(std::string_view table, std::string_view key) const {
   return content_->root[table][key].value<std::string>();
-}
-
-bool ConfigSource::has(std::string_view table, std::string_view key) const {
-  return static_cast<bool>(content_->root[table][key]);
 }
 
 void ConfigSource::read(const ConfigDescription& describe) const {

@@ -35,8 +35,6 @@ class ConfigVisitor {
                     const char* documentation) = 0;
   virtual void boolean(const char* name, bool& value, const char* documentation) = 0;
   virtual void text(const char* name, std::string& value, const char* documentation) = 0;
-  virtual void text_list(const char* name, std::vector<std::string>& value, const char* documentation) = 0;
-  virtual void integer_list(const char* name, std::vector<int64_t>& value, const char* documentation) = 0;
   /// A list of { path = "...", weight = 1.0 }; plain strings and a single string are accepted too.
   virtual void weighted_paths(const char* name, std::vector<WeightedPath>& value,
                               const char* documentation) = 0;
@@ -73,7 +71,6 @@ class ConfigSource {
 
   /// A string value before everything is read, for example model.form, which decides the defaults.
   std::optional<std::string> find_text(std::string_view table, std::string_view key) const;
-  bool has(std::string_view table, std::string_view key) const;
 
   /// Fills the described fields and refuses unknown keys, wrong types and values out of range (InputError).
   void read(const ConfigDescription& describe) const;

@@ -35,8 +35,6 @@ class SelfCommunicator : public Communicator {
   void all_reduce_floats(float*, int64_t) override {}
   void reduce_scatter_floats(float*, int64_t) override {}
   void all_gather_bytes(std::byte*, size_t) override {}
-  void broadcast_bytes(std::byte*, size_t, int) override {}
-  void wait_for_all() override {}
 };
 
 }  // namespace
@@ -61,13 +59,6 @@ void Communicator::all_gather(TensorView data) {
         data.elements(), size());
   const Counted counted(counters_, data.bytes());
   all_gather_bytes(static_cast<std::byte*>(data.raw()), data.bytes() / static_cast<size_t>(size()));
-}
-
-void Communicator::broadcast(TensorView data, int root) {
-  if (size() == 1) return;
-  check(root >= 0 && root < size(), "broadcast: rank {} is not one of {}", root, size());
-  const Counted counted(counters_, data.bytes());
-  broadcast_bytes(static_cast<std::byte*>(data.raw()), data.bytes(), root);
 }
 
 void Communicator::sum(std::span<double> values) {
@@ -97,12 +88,6 @@ std::vector<std::string> Communicator::gather_texts(const std::string& text) {
   std::vector<std::string> texts;
   for (size_t r = 0; r < ranks; ++r) texts.emplace_back(all.data() + r * longest, lengths[r]);
   return texts;
-}
-
-void Communicator::barrier() {
-  if (size() == 1) return;
-  const Counted counted(counters_, 0);
-  wait_for_all();
 }
 
 std::unique_ptr<Communicator> make_self_communicator() {

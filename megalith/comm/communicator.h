@@ -40,13 +40,11 @@ class Communicator {
   void reduce_scatter(TensorView data);
   /// data [n] of any type with n a multiple of the size: every rank receives part r from rank r.
   void all_gather(TensorView data);
-  /// data becomes that of `root`.
-  void broadcast(TensorView data, int root);
+
   /// Every rank gets the sum over ranks, in double.
   void sum(std::span<double> values);
   /// Every rank's text, by rank.
   std::vector<std::string> gather_texts(const std::string& text);
-  void barrier();
 
   const CommunicationCounters& counters() const { return counters_; }
 
@@ -55,8 +53,6 @@ class Communicator {
   virtual void all_reduce_floats(float* data, int64_t count) = 0;
   virtual void reduce_scatter_floats(float* data, int64_t count) = 0;
   virtual void all_gather_bytes(std::byte* data, size_t bytes_a_rank) = 0;
-  virtual void broadcast_bytes(std::byte* data, size_t bytes, int root) = 0;
-  virtual void wait_for_all() = 0;
 
  private:
   CommunicationCounters counters_;

@@ -203,22 +203,6 @@ class MpiCommunicator : public Communicator {
     }
   }
 
-  void broadcast_bytes(std::byte* data, size_t bytes, int root) override {
-    constexpr size_t kMessageBytes = size_t{64} << 20;
-    for (size_t at = 0; at < bytes; at += kMessageBytes) {
-      const size_t piece = std::min(kMessageBytes, bytes - at);
-      require(MPI_Bcast(data + at, static_cast<int>(piece), MPI_BYTE, root, comm_), "MPI_Bcast");
-    }
-  }
-
-  void wait_for_all() override {
-    if (host_ != nullptr) {
-      host_->barrier();
-    } else {
-      require(MPI_Barrier(comm_), "MPI_Barrier");
-    }
-  }
-
  private:
   float* window(int rank) const { return reinterpret_cast<float*>(host_->window(rank)); }
   std::vector<float*> windows() const {

@@ -85,12 +85,6 @@ class ThreadCommunicator : public Communicator {
     }
     group_.wait();
   }
-  void broadcast_bytes(std::byte* data, size_t bytes, int root) override {
-    publish_bytes(data);
-    if (rank_ != root) std::memcpy(data, group_.pointers()[static_cast<size_t>(root)], bytes);
-    group_.wait();
-  }
-  void wait_for_all() override { group_.wait(); }
 
  private:
   void publish_bytes(std::byte* data) {

@@ -21,7 +21,6 @@ struct Settings {
   std::string name = "plain";
   Color color = Color::red;
   std::vector<WeightedPath> paths;
-  std::vector<std::string> words;
 
   void describe(ConfigVisitor& v) {
     v.table("run", "A run.");
@@ -32,7 +31,6 @@ struct Settings {
     v.text("name", name, "A name.");
     v.choice("color", color, kColors, "A color.");
     v.weighted_paths("paths", paths, "Paths.");
-    v.text_list("words", words, "Words.");
   }
   ConfigDescription description() {
     return [this](ConfigVisitor& v) { describe(v); };
@@ -57,14 +55,13 @@ std::string error_of(const std::string& text, const std::vector<std::string>& ov
 TEST(Config, ReadsEveryKindOfValue) {
   const Settings settings = read(
       "[run]\nsteps = 1e9\nrate = 1\nfast = true\n[looks]\nname = \"a \\\"b\\\"\"\ncolor = \"green\"\n"
-      "paths = [{ path = \"x\", weight = 2 }, \"y\"]\nwords = [\"a\", \"b\"]\n");
+      "paths = [{ path = \"x\", weight = 2 }, \"y\"]\n");
   EXPECT_EQ(settings.steps, 1000000000);
   EXPECT_EQ(settings.rate, 1.0);
   EXPECT_TRUE(settings.fast);
   EXPECT_EQ(settings.name, "a \"b\"");
   EXPECT_EQ(settings.color, Color::green);
   EXPECT_EQ(settings.paths, (std::vector<WeightedPath>{{"x", 2.0}, {"y", 1.0}}));
-  EXPECT_EQ(settings.words, (std::vector<std::string>{"a", "b"}));
 }
 
 TEST(Config, OverridesWinAndMayBeBareWords) {
@@ -100,13 +97,11 @@ TEST(Config, WrittenTomlReadsBackEqual) {
   settings.name = "tab\t quote\" back\\slash \x01";
   settings.color = Color::green;
   settings.paths = {{"a b", 0.3333333333333333}};
-  settings.words = {"x", ""};
   const Settings back = read(config_to_toml(settings.description()));
   EXPECT_EQ(back.rate, settings.rate);
   EXPECT_EQ(back.name, settings.name);
   EXPECT_EQ(back.color, settings.color);
   EXPECT_EQ(back.paths, settings.paths);
-  EXPECT_EQ(back.words, settings.words);
 }
 
 TEST(Config, ReferenceFitsAnEightyColumnTerminal) {
@@ -123,7 +118,7 @@ TEST(Config, ReferenceFitsAnEightyColumnTerminal) {
 TEST(Config, MutatedFilesGiveInputErrorsOnly) {
   const std::string good =
       "[run]\nsteps = 1_000\nrate = 3e-4\nfast = false\n[looks]\nname = \"x\"\ncolor = \"red\"\n"
-      "paths = [{ path = \"a\", weight = 1.0 }]\nwords = [\"u\"]\n";
+      "paths = [{ path = \"a\", weight = 1.0 }]\n";
   std::mt19937 generator(11);
   int accepted = 0;
   for (int round = 0; round < 20000; ++round) {
