@@ -1,6 +1,7 @@
 #include "megalith/base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -107,6 +108,20 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+FileLock::FileLock(const std::filesystem::path& path, const std::string& what)
+    : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+  check(descriptor_ >= 0, "cannot create {}: {}", path.string(), std::strerror(errno));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  const int reason = errno;
+  ::close(descriptor_);
+  check_input(reason != EWOULDBLOCK, "{} is in use by another program", what);
+  fail("cannot lock {}: {}", path.string(), std::strerror(reason));
+}
+
+FileLock::~FileLock() {
+  ::close(descriptor_);
 }
 
 OutputFile::OutputFile(const std::filesystem::path& path, bool append) : path_(path) {

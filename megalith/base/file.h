@@ -45,6 +45,20 @@ class MappedFile {
   std::filesystem::path path_;
 };
 
+/// Holds a lock file while it lives, so that two programs do not write into one directory. The system
+/// releases it when a program ends, however it ends.
+class FileLock {
+ public:
+  /// Throws InputError saying that another program uses `what` when the lock is taken.
+  FileLock(const std::filesystem::path& path, const std::string& what);
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  ~FileLock();
+
+ private:
+  int descriptor_;
+};
+
 /// A buffered file being written. Every failed write throws Error naming the path and the reason.
 class OutputFile {
  public:

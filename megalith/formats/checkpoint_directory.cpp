@@ -1,11 +1,14 @@
 #include "megalith/formats/checkpoint_directory.h"
 
+#include <fcntl.h>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -141,22 +144,20 @@ void CheckpointWriter::commit(int64_t step, const std::string& state) {
   out.sync();
   out.close();
   sync_directory(partial_);
-  std::error_code code;
-  // A checkpoint of the same step is moved aside first: rename() does not replace a directory that is not
-  // empty.
-  fs::path old = final_;
-  old += ".old.partial";
-  std::error_code ignored;
-  fs::remove_all(old, ignored);
   if (fs::exists(final_)) {
-    fs::rename(final_, old, code);
-    check(!code, "cannot move {} aside: {}", final_.string(), code.message());
+    // A checkpoint of the same step changes places with the new one in one step, so that a kill leaves one of
+    // them there.
+    check(::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, final_.c_str(), RENAME_EXCHANGE) == 0,
+          "cannot exchange {} and {}: {}", partial_.string(), final_.string(), std::strerror(errno));
+  } else {
+    std::error_code code;
+    fs::rename(partial_, final_, code);
+    check(!code, "cannot rename {} to {}: {}", partial_.string(), final_.string(), code.message());
   }
-  fs::rename(partial_, final_, code);
-  check(!code, "cannot rename {} to {}: {}", partial_.string(), final_.string(), code.message());
   committed_ = true;
   sync_directory(final_.parent_path());
-  fs::remove_all(old, ignored);
+  std::error_code ignored;
+  fs::remove_all(partial_, ignored);  // the one that was replaced
 }
 
 CheckpointReader::CheckpointReader(const fs::path& directory) : directory_(directory) {

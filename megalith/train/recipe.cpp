@@ -52,7 +52,9 @@ void Recipe::describe(ConfigVisitor& v) {
   v.weighted_paths("train", data.train, "Datasets without .bin and .idx, mixed by weight.");
   v.weighted_paths("validation", data.validation,
                    "Datasets for validation; empty takes a part of `train` by `split`.");
-  v.weighted_paths("test", data.test, "Datasets for testing; empty takes a part of `train` by `split`.");
+  v.weighted_paths(
+      "test", data.test,
+      "Datasets for the test loss at the end of the run; empty takes a part of `train` by `split`.");
   v.text("split", data.split,
          "Shares of train, validation and test documents; empty uses the train datasets whole.");
   v.integer("sequence_length", data.sequence_length, 0, int64_t{1} << 31, "tokens",
@@ -133,7 +135,7 @@ void Recipe::describe(ConfigVisitor& v) {
             "Between lines of log.jsonl, TensorBoard points and plain progress lines.");
   v.integer("validate_every", log.validate_every, 0, kUnlimited, "steps", "Between validations; 0 is never.");
   v.integer("validation_samples", log.validation_samples, 1, kUnlimited, "samples",
-            "Samples of a validation, always the same ones.");
+            "Samples of a validation, and of the test at the end; always the same ones.");
 
   v.table("parallel",
           "Layout over ranks (mpirun -n N megalith train ...). Data parallel is the number of ranks.");

@@ -92,7 +92,7 @@ class Run {
     source_options.reset_at_documents = recipe_.data.reset_at_documents;
     sources_ = open_batch_sources(entries(recipe_.data.train), entries(recipe_.data.validation),
                                   entries(recipe_.data.test), recipe_.data.split, source_options);
-    for (const auto& source : {sources_.train, sources_.validation}) {
+    for (const auto& source : {sources_.train, sources_.validation, sources_.test}) {
       if (source != nullptr) source->require_vocabulary(recipe_.model.vocab_size);
     }
   }
@@ -118,7 +118,9 @@ class Run {
   void load(const fs::path& checkpoint);
   bool set_later_checkpoints_aside(const fs::path& begun_from) const;
   void save();
+  double measure(const BatchSource& source);
   void validate();
+  void test();
   void log_memory_and_time();
   TrainingRecord one_step();
   void judge(const StepResult& result);
@@ -138,7 +140,8 @@ class Run {
   BatchSources sources_;
   std::optional<TrainingStep> step_;
   TrainingState state_;
-  std::optional<RunLog> log_;  // on the first rank
+  std::optional<FileLock> lock_;  // on the first rank
+  std::optional<RunLog> log_;     // on the first rank
   ProgressDisplay display_;
   int64_t saved_step_ = -1;
 };
@@ -182,6 +185,10 @@ void Run::start(const std::string& resume) {
 
 // Makes the directory and says which checkpoint to begin from.
 std::optional<fs::path> Run::prepare_directory(const std::string& resume) {
+  std::error_code code;
+  fs::create_directories(directory_ / "checkpoints", code);
+  check_input(!code, "cannot create {}: {}", (directory_ / "checkpoints").string(), code.message());
+  lock_.emplace(directory_ / ".lock", directory_.string());
   const auto existing = list_checkpoints(directory_);
   if (resume == "none") {
     check_input(existing.empty(),
@@ -193,11 +200,8 @@ std::optional<fs::path> Run::prepare_directory(const std::string& resume) {
     if (!existing.empty()) from = existing.back().second;
   } else if (resume != "none") {
     from = find_checkpoint(resume);
-    check_input(from.has_value(), "--resume {}: there is no complete checkpoint", resume);
+    check_input(from.has_value(), "--resume {}:there is no complete checkpoint", resume);
   }
-  std::error_code code;
-  fs::create_directories(directory_ / "checkpoints", code);
-  check_input(!code, "cannot create {}: {}", (directory_ / "checkpoints").string(), code.message());
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_ / "checkpoints")) {
     if (entry.path().extension() == ".partial") fs::remove_all(entry.path());
   }
@@ -317,16 +321,28 @@ TrainingRecord Run::one_step() {
   return record;
 }
 
+// Mean loss over the first samples of a source, at most one pass.
+double Run::measure(const BatchSource& source) {
+  const int64_t available = static_cast<int64_t>(std::max<uint64_t>(source.samples_per_pass(), 1));
+  return step_->validate(source, std::min(recipe_.log.validation_samples, available));
+}
+
 void Run::validate() {
   if (sources_.validation == nullptr) return;
-  const int64_t available =
-      static_cast<int64_t>(std::max<uint64_t>(sources_.validation->samples_per_pass(), 1));
-  const double loss =
-      step_->validate(*sources_.validation, std::min(recipe_.log.validation_samples, available));
+  const double loss = measure(*sources_.validation);
   if (!first_) return;
   log_->validation(state_.step, loss);
-  display_.message(
+  message(
       fmt::format("step {}: validation loss {:.4f}, perplexity {:.2f}", state_.step, loss, std::exp(loss)));
+}
+
+// The test part is looked at once, at the end.
+void Run::test() {
+  if (sources_.test == nullptr) return;
+  const double loss = measure(*sources_.test);
+  if (!first_) return;
+  log_->note("test", state_.step, fmt::format("\"test_loss\": {}", json_number(loss)));
+  message(fmt::format("test loss {:.4f}, perplexity {:.2f}", loss, std::exp(loss)));
 }
 
 void Run::log_memory_and_time() {
@@ -340,7 +356,13 @@ void Run::log_memory_and_time() {
     memory += fmt::format("{}\"{}\": {{\"predicted\": {}, \"measured\": {}}}", memory.empty() ? "" : ", ",
                           line.kind, line.predicted, line.measured);
   }
-  log_->note("profile", state_.step, fmt::format("\"seconds\": {{{}}}, \"memory\": {{{}}}", parts, memory));
+  const CommunicationCounters& exchanged = ranks_.counters();
+  log_->note(
+      "profile", state_.step,
+      fmt::format(
+          "\"seconds\": {{{}}}, \"memory\": {{{}}}, \"communication\": {{\"ranks\": {}, \"calls\": {}, "
+          "\"bytes\": {}, \"seconds\": {:.6f}}}",
+          parts, memory, ranks_.size(), exchanged.calls, exchanged.bytes, exchanged.seconds));
 }
 
 // Whether a signal has come to any rank, so that all stop after the same step.
@@ -397,6 +419,7 @@ TrainOutcome Run::train(const StopSignal& signal) {
     const bool validated =
         recipe_.log.validate_every > 0 && (state_.step % recipe_.log.validate_every == 0 || last);
     if (validated) validate();
+    if (last) test();
     if (logged && first_) log_->flush();
     if (last) {
       log_memory_and_time();

@@ -128,7 +128,6 @@ StepResult TrainingStep::run(const BatchSource& source, const TrainingState& sta
     sums[1] += static_cast<double>(sum.tokens);
   }
   parameters_.finish_gradients(exec_);
-  double squares = 0;
   {
     const ProfileScope scope(exec_, "communication");
     ranks_.sum(sums);
@@ -138,7 +137,7 @@ StepResult TrainingStep::run(const BatchSource& source, const TrainingState& sta
       ranks_.reduce_scatter(parameters_.gradients());
     }
   }
-  squares = sum_of_squares(exec_, parameters_.gradients().slice(own_part().begin, own_part().end));
+  double squares = sum_of_squares(exec_, parameters_.gradients().slice(own_part().begin, own_part().end));
   ranks_.sum({&squares, 1});
   result.loss_tokens = static_cast<int64_t>(sums[1]);
   const double counted = static_cast<double>(std::max<int64_t>(result.loss_tokens, 1));

@@ -313,6 +313,27 @@ TEST(Trainer, ADamagedCheckpointIsNamedWithTheOneBefore) {
   EXPECT_NO_THROW(train(recipe, into(run, (run / "checkpoints" / checkpoint_name(6)).string())));
 }
 
+TEST(Trainer, ADirectoryInUseIsRefused) {
+  const fs::path run = scratch("locked");
+  {
+    const FileLock other(run / ".lock", "the run");
+    EXPECT_THROW(train(small_recipe(), into(run)), InputError);
+  }
+  EXPECT_NO_THROW(train(small_recipe(), into(run)));
+}
+
+TEST(Trainer, TheTestPartIsMeasuredOnceAtTheEnd) {
+  Recipe recipe = small_recipe();
+  recipe.data.split = "8,2,2";
+  recipe.log.validate_every = 6;
+  const fs::path run = scratch("test-part");
+  train(recipe, into(run));
+  const std::string log = read_file(run / "log.jsonl");
+  const size_t at = log.find("\"kind\": \"test\", \"step\": 12, \"test_loss\": ");
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_EQ(log.find("test_loss", log.find("test_loss") + 1), std::string::npos);
+}
+
 TEST(Trainer, TokensBeyondTheVocabularyAreRefused) {
   Recipe recipe = small_recipe();
   recipe.model.vocab_size = 20;
