@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "megalith/base/error.h"
+#include "megalith/infer/generator.h"
 
 namespace megalith {
 
@@ -62,9 +63,7 @@ PerplexityResult perplexity(const LoadedModel& loaded, const Tokenizer& tokenize
   check_input(options.window <= loaded.config().max_positions, "window {} exceeds the model's {} positions",
               options.window, loaded.config().max_positions);
   check_input(options.batch >= 1, "batch {} is out of range; allowed is 1 or more", options.batch);
-  check_input(tokenizer.vocab_size() <= loaded.config().vocab_size,
-              "the tokenizer has {} tokens, the model only {}: they do not belong together",
-              tokenizer.vocab_size(), loaded.config().vocab_size);
+  check_tokenizer_fits(loaded, tokenizer);
   const std::vector<int32_t> ids = encode(tokenizer, text);
   PerplexityResult result = start_result(tokenizer, ids, text);
   result.window = options.window;

@@ -22,11 +22,15 @@ constexpr int64_t kPrefillChunk = 512;
 
 }  // namespace
 
-Generator::Generator(const LoadedModel& model, const Tokenizer& tokenizer, const ExecContext& exec)
-    : model_(model), tokenizer_(tokenizer), exec_(exec) {
+void check_tokenizer_fits(const LoadedModel& model, const Tokenizer& tokenizer) {
   check_input(tokenizer.vocab_size() <= model.config().vocab_size,
               "the tokenizer has {} tokens, the model only {}: they do not belong together",
               tokenizer.vocab_size(), model.config().vocab_size);
+}
+
+Generator::Generator(const LoadedModel& model, const Tokenizer& tokenizer, const ExecContext& exec)
+    : model_(model), tokenizer_(tokenizer), exec_(exec) {
+  check_tokenizer_fits(model, tokenizer);
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (!tokenizer.has_id(id)) unused_ids_.push_back(id);
   }

@@ -30,6 +30,9 @@ struct Generation {
   double prefill_seconds = 0, decode_seconds = 0;
 };
 
+/// Throws InputError when the tokenizer has ids that the model has not.
+void check_tokenizer_fits(const LoadedModel& model, const Tokenizer& tokenizer);
+
 class Generator {
  public:
   /// Model and tokenizer must outlive the generator.
