@@ -24,6 +24,7 @@ struct Options {
   std::string output;
   bool dry_run = false;
   int ranks = 1;
+  std::string transport = "auto";
 };
 
 // A word of a command as a shell wants it.
@@ -62,7 +63,7 @@ void train_on_mpi_ranks(const Options& options) {
   int status = 0;
   {
     const MpiSession session;
-    const std::unique_ptr<Communicator> world = MpiSession::world();
+    const std::unique_ptr<Communicator> world = MpiSession::world(options.transport == "auto");
     try {
       Recipe recipe;
       agree(*world, [&] { recipe = Recipe::load(options.recipe, options.overrides); });
@@ -114,6 +115,13 @@ void add_train_command(CLI::App& app) {
   command->add_option("--ranks", options->ranks, "With --dry-run: ranks to describe; default 1")
       ->option_text("N")
       ->check(whole_number(1, 1 << 20));
+  command
+      ->add_option(
+          "--transport", options->transport,
+          "auto (default): ranks of one host exchange through\nshared memory; mpi: over MPI too (where\n"
+          "/dev/shm is too small)")
+      ->option_text("auto|mpi")
+      ->check(CLI::IsMember({"auto", "mpi"}));
   command->callback([options] { run(*options); });
 }
 

@@ -7,6 +7,7 @@ void agree(Communicator& ranks, const std::function<void()>& work) {
   // The first character says what kind of error it is.
   std::string failure;
   try {
+    const UntimedWork untimed(ranks);
     work();
   } catch (const InputError& error) {
     failure = std::string("i") + error.what();

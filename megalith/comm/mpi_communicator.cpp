@@ -1,201 +1,226 @@
 #include "megalith/comm/mpi_communicator.h"
 
-#define OMPI_SKIP_MPICXX 1
-#include <mpi.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/comm/host_windows.h"
 #include "megalith/comm/shared_reduction.h"
 
 namespace megalith {
 
 namespace {
 
-// Each rank's window for messages between ranks of one host: large enough that barriers cost little beside
-// the copying, small enough to stay in the outer caches.
-constexpr size_t kWindowBytes = size_t{4} << 20;
-// MPI counts are 32-bit ints, and large messages cost MPI's libraries temporary memory.
-constexpr int64_t kMessageFloats = int64_t{4} << 20;
+// Large messages cost MPI's libraries temporary memory, and its counts are 32-bit ints.
+constexpr size_t kMessageBytes = size_t{16} << 20;
 
-void require(int code, const char* operation) {
-  if (code == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  fail("{}: {}", operation, std::string(text, static_cast<size_t>(length)));
+// Waits for an MPI operation without giving up the core to it for ever.
+void complete(MPI_Request& request, const Watchdog& watchdog, const char* operation, const std::string& group,
+              const std::vector<int>& awaited) {
+  constexpr int kBusyTests = 20000;
+  WatchedWait watched(watchdog, operation, group);
+  for (int test = 0;; ++test) {
+    int done = 0;
+    require_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), operation);
+    if (done != 0) return;
+    if (test < kBusyTests) {
+      sched_yield();
+      continue;
+    }
+    ::usleep(20);
+    watched.poll(awaited);
+  }
 }
 
-// A rank may hang or die while others wait for it. mpirun ends the job when a process dies; a wait that lasts
-// this long is reported.
-constexpr double kHangSeconds = 600;
-
-// Shared memory of one host's ranks: arrival counters for barriers, then one window a rank.
-class HostWindows {
+// The progress words of the ranks on this host, kept by the world's communicator.
+class ProgressBoard {
  public:
-  HostWindows(MPI_Comm comm, int rank, int ranks) : rank_(rank), ranks_(ranks) {
-    const MPI_Aint bytes = static_cast<MPI_Aint>(kCounterBytes + kWindowBytes);
+  ProgressBoard(MPI_Comm world, MPI_Comm host, Watchdog& watchdog) {
+    int size = 0, host_size = 0, rank = 0;
+    MPI_Comm_size(world, &size);
+    MPI_Comm_rank(world, &rank);
+    MPI_Comm_size(host, &host_size);
+    watchdog.words.assign(static_cast<size_t>(size), nullptr);
+    watchdog.self = rank;
     void* base = nullptr;
-    require(MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, comm, &base, &window_),
-            "MPI_Win_allocate_shared");
-    for (int r = 0; r < ranks; ++r) {
-      MPI_Aint size = 0;
+    require_mpi(MPI_Win_allocate_shared(sizeof(ProgressWord), 1, MPI_INFO_NULL, host, &base, &window_),
+                "MPI_Win_allocate_shared");
+    new (base) ProgressWord{};
+    std::vector<int> ranks(static_cast<size_t>(host_size));
+    require_mpi(MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, host), "MPI_Allgather");
+    for (int r = 0; r < host_size; ++r) {
+      MPI_Aint bytes = 0;
       int unit = 0;
       void* address = nullptr;
-      require(MPI_Win_shared_query(window_, r, &size, &unit, &address), "MPI_Win_shared_query");
-      bases_.push_back(static_cast<std::byte*>(address));
+      require_mpi(MPI_Win_shared_query(window_, r, &bytes, &unit, &address), "MPI_Win_shared_query");
+      watchdog.words[static_cast<size_t>(ranks[static_cast<size_t>(r)])] =
+          static_cast<ProgressWord*>(address);
     }
-    new (arrival(rank)) std::atomic<uint64_t>(0);
-    std::memset(window(rank), 0, kWindowBytes);  // Faults the pages in on this rank's node.
-    require(MPI_Barrier(comm), "MPI_Barrier");
   }
-  HostWindows(const HostWindows&) = delete;
-  HostWindows& operator=(const HostWindows&) = delete;
-  ~HostWindows() { MPI_Win_free(&window_); }
-
-  std::byte* window(int rank) const { return bases_[static_cast<size_t>(rank)] + kCounterBytes; }
-
-  /// Every rank has written what the others are going to read.
-  void barrier() {
-    const uint64_t round = ++round_;
-    arrival(rank_)->store(round, std::memory_order_release);
-    for (int r = 0; r < ranks_; ++r) {
-      if (r == rank_) continue;
-      uint64_t spins = 0;
-      std::chrono::steady_clock::time_point start;
-      while (arrival(r)->load(std::memory_order_acquire) < round) {
-        if (++spins < kSpins) {
-          __builtin_ia32_pause();
-          continue;
-        }
-        // More ranks than cores: let the late one run.
-        sched_yield();
-        if (spins == kSpins) start = std::chrono::steady_clock::now();
-        if (spins % 65536 == 0) {
-          const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-          check(waited.count() < kHangSeconds, "rank {} has waited {:.0f} s for rank {}: it hangs", rank_,
-                waited.count(), r);
-        }
-      }
-    }
+  ProgressBoard(const ProgressBoard&) = delete;
+  ProgressBoard& operator=(const ProgressBoard&) = delete;
+  ~ProgressBoard() {
+    if (std::uncaught_exceptions() == 0) MPI_Win_free(&window_);
   }
 
  private:
-  static constexpr size_t kCounterBytes = 64;
-  static constexpr uint64_t kSpins = 2000;
-
-  std::atomic<uint64_t>* arrival(int rank) const {
-    return reinterpret_cast<std::atomic<uint64_t>*>(bases_[static_cast<size_t>(rank)]);
-  }
-
-  int rank_, ranks_;
   MPI_Win window_ = MPI_WIN_NULL;
-  std::vector<std::byte*> bases_;
-  uint64_t round_ = 0;
+};
+
+MPI_Comm host_of(MPI_Comm comm, int rank) {
+  MPI_Comm host = MPI_COMM_NULL;
+  require_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host),
+              "MPI_Comm_split_type");
+  return host;
+}
+
+class MpiSend : public PendingSend {
+ public:
+  MpiSend(const std::byte* data, size_t bytes, int to, int tag, MPI_Comm comm,
+          std::shared_ptr<Watchdog> watchdog, std::string group, int world_rank)
+      : watchdog_(std::move(watchdog)), group_(std::move(group)), awaited_{world_rank} {
+    require_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, comm, &request_), "MPI_Isend");
+  }
+  void wait() override { complete(request_, *watchdog_, "send", group_, awaited_); }
+
+ private:
+  std::shared_ptr<Watchdog> watchdog_;
+  std::string group_;
+  std::vector<int> awaited_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
 class MpiCommunicator : public Communicator {
  public:
-  explicit MpiCommunicator(MPI_Comm comm) : comm_(comm) {
+  /// Owns `comm` unless it is the world.
+  MpiCommunicator(std::string name, MPI_Comm comm, bool shared_memory, std::shared_ptr<Watchdog> its_watchdog,
+                  std::vector<int> its_world_ranks)
+      : Communicator(std::move(name), std::move(its_watchdog), std::move(its_world_ranks)),
+        comm_(comm),
+        shared_memory_(shared_memory),
+        one_host_(shared_memory) {
     MPI_Comm_rank(comm, &rank_);
     MPI_Comm_size(comm, &size_);
-    MPI_Comm host = MPI_COMM_NULL;
-    require(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host),
-            "MPI_Comm_split_type");
-    int host_size = 0;
-    MPI_Comm_size(host, &host_size);
-    if (host_size == size_ && size_ > 1) host_ = std::make_unique<HostWindows>(host, rank_, size_);
-    MPI_Comm_free(&host);
+    for (int r = 0; r < size_; ++r) {
+      const int world_rank = world_ranks()[static_cast<size_t>(r)];
+      one_host_ = one_host_ && watchdog()->words[static_cast<size_t>(world_rank)] != nullptr;
+      if (r != rank_) others_.push_back(world_rank);
+    }
   }
+  ~MpiCommunicator() override {
+    host_.reset();
+    if (comm_ != MPI_COMM_WORLD && std::uncaught_exceptions() == 0) MPI_Comm_free(&comm_);
+  }
+  void keep(std::unique_ptr<ProgressBoard> board) { board_ = std::move(board); }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
  protected:
-  void all_reduce_floats(float* data, int64_t count) override {
-    if (host_ != nullptr) {
-      for_windows(data, count, [&](int64_t piece) {
+  std::unique_ptr<Communicator> split_group(int color, int key, std::string name) override {
+    MPI_Comm comm = MPI_COMM_NULL;
+    require_mpi(MPI_Comm_split(comm_, color, key, &comm), "MPI_Comm_split");
+    int size = 0;
+    MPI_Comm_size(comm, &size);
+    std::vector<int> ranks(static_cast<size_t>(size));
+    const int own = world_ranks()[static_cast<size_t>(rank_)];
+    require_mpi(MPI_Allgather(&own, 1, MPI_INT, ranks.data(), 1, MPI_INT, comm), "MPI_Allgather");
+    return std::make_unique<MpiCommunicator>(std::move(name), comm, shared_memory_, watchdog(),
+                                             std::move(ranks));
+  }
+
+  void all_reduce_elements(std::byte* data, int64_t count, DType dtype, Reduction reduction) override {
+    const size_t element = size_of(dtype);
+    const int64_t most = static_cast<int64_t>((one_host_ ? HostWindows::kBytes : kMessageBytes) / element);
+    for (int64_t at = 0; at < count; at += most) {
+      const int64_t piece = std::min(most, count - at);
+      std::byte* piece_data = data + static_cast<size_t>(at) * element;
+      if (one_host_) {
+        HostWindows& host = windows();
+        std::memcpy(host.window(rank_), piece_data, static_cast<size_t>(piece) * element);
+        meet("all_reduce");
         const PartRange part = part_range(piece, rank_, size_);
-        std::vector<float*> all = windows();
-        sum_in_order(all, part.begin, part.end, all[static_cast<size_t>(rank_)]);
-        host_->barrier();
-        return [this, piece](float* out) {
-          for (int r = 0; r < size_; ++r) {
-            const PartRange theirs = part_range(piece, r, size_);
-            std::memcpy(out + theirs.begin, window(r) + theirs.begin,
-                        static_cast<size_t>(theirs.end - theirs.begin) * sizeof(float));
-          }
-        };
-      });
-      return;
-    }
-    std::vector<float> padded;
-    for (int64_t at = 0; at < count; at += kMessageFloats * size_) {
-      const int64_t piece = std::min(kMessageFloats * size_, count - at);
-      const int64_t share = (piece + size_ - 1) / size_;
-      padded.assign(static_cast<size_t>(share * size_), 0.0f);
-      std::copy_n(data + at, piece, padded.data());
-      exchange_and_sum(padded.data(), share);
-      require(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, padded.data(), static_cast<int>(share),
-                            MPI_FLOAT, comm_),
-              "MPI_Allgather");
-      std::copy_n(padded.data(), piece, data + at);
+        reduce_in_order(host.windows(), part.begin, part.end, dtype, reduction, host.window(rank_));
+        meet("all_reduce");
+        for (int r = 0; r < size_; ++r) {
+          const PartRange theirs = part_range(piece, r, size_);
+          const size_t begin = static_cast<size_t>(theirs.begin) * element;
+          std::memcpy(piece_data + begin, host.window(r) + begin,
+                      static_cast<size_t>(theirs.size()) * element);
+        }
+        meet("all_reduce");
+      } else {
+        const int64_t share = (piece + size_ - 1) / size_;
+        std::vector<std::byte> padded(static_cast<size_t>(share * size_) * element);
+        std::memcpy(padded.data(), piece_data, static_cast<size_t>(piece) * element);
+        exchange_and_reduce(padded.data(), share, dtype, reduction, "all_reduce");
+        gather(padded.data(), static_cast<size_t>(share) * element, "all_reduce");
+        std::memcpy(piece_data, padded.data(), static_cast<size_t>(piece) * element);
+      }
     }
   }
 
-  void reduce_scatter_floats(float* data, int64_t count) override {
+  void reduce_scatter_elements(std::byte* data, int64_t count, DType dtype) override {
+    const size_t element = size_of(dtype);
     const int64_t share = count / size_;
     const int64_t most =
-        host_ != nullptr ? static_cast<int64_t>(kWindowBytes / sizeof(float)) / size_ : kMessageFloats;
-    std::vector<float> pieces;
+        static_cast<int64_t>((one_host_ ? HostWindows::kBytes : kMessageBytes) / element) / size_;
+    std::vector<std::byte> pieces;
     for (int64_t at = 0; at < share; at += most) {
       const int64_t piece = std::min(most, share - at);
-      const auto pack = [&](float* out) {
-        for (int r = 0; r < size_; ++r) std::copy_n(data + r * share + at, piece, out + r * piece);
+      const size_t piece_bytes = static_cast<size_t>(piece) * element;
+      std::byte* own = data + static_cast<size_t>(rank_ * share + at) * element;
+      const auto pack = [&](std::byte* out) {
+        for (int r = 0; r < size_; ++r) {
+          std::memcpy(out + static_cast<size_t>(r) * piece_bytes,
+                      data + static_cast<size_t>(r * share + at) * element, piece_bytes);
+        }
       };
-      if (host_ != nullptr) {
-        pack(window(rank_));
-        host_->barrier();
-        std::vector<float*> all = windows();
-        for (float*& pointer : all) pointer += rank_ * piece;
-        float* own = data + rank_ * share + at;
-        sum_in_order(all, 0, piece, own);
-        host_->barrier();
+      if (one_host_) {
+        HostWindows& host = windows();
+        pack(host.window(rank_));
+        meet("reduce_scatter");
+        std::vector<std::byte*> sources = host.windows();
+        for (std::byte*& source : sources) source += static_cast<size_t>(rank_) * piece_bytes;
+        reduce_in_order(sources, 0, piece, dtype, Reduction::sum, own);
+        meet("reduce_scatter");
       } else {
-        pieces.resize(static_cast<size_t>(piece * size_));
+        pieces.resize(piece_bytes * static_cast<size_t>(size_));
         pack(pieces.data());
-        exchange_and_sum(pieces.data(), piece);
-        std::copy_n(pieces.data() + rank_ * piece, piece, data + rank_ * share + at);
+        exchange_and_reduce(pieces.data(), piece, dtype, Reduction::sum, "reduce_scatter");
+        std::memcpy(own, pieces.data() + static_cast<size_t>(rank_) * piece_bytes, piece_bytes);
       }
     }
   }
 
   void all_gather_bytes(std::byte* data, size_t bytes) override {
-    if (host_ != nullptr) {
-      for (size_t at = 0; at < bytes; at += kWindowBytes) {
-        const size_t piece = std::min(kWindowBytes, bytes - at);
-        std::memcpy(host_->window(rank_), data + static_cast<size_t>(rank_) * bytes + at, piece);
-        host_->barrier();
+    if (one_host_) {
+      HostWindows& host = windows();
+      for (size_t at = 0; at < bytes; at += HostWindows::kBytes) {
+        const size_t piece = std::min(HostWindows::kBytes, bytes - at);
+        std::memcpy(host.window(rank_), data + static_cast<size_t>(rank_) * bytes + at, piece);
+        meet("all_gather");
         for (int r = 0; r < size_; ++r) {
-          if (r != rank_) std::memcpy(data + static_cast<size_t>(r) * bytes + at, host_->window(r), piece);
+          if (r != rank_) std::memcpy(data + static_cast<size_t>(r) * bytes + at, host.window(r), piece);
         }
-        host_->barrier();
+        meet("all_gather");
       }
       return;
     }
-    constexpr size_t kMessageBytes = size_t{16} << 20;
     std::vector<std::byte> all;
     for (size_t at = 0; at < bytes; at += kMessageBytes) {
       const size_t piece = std::min(kMessageBytes, bytes - at);
       all.resize(piece * static_cast<size_t>(size_));
-      require(MPI_Allgather(data + static_cast<size_t>(rank_) * bytes + at, static_cast<int>(piece), MPI_BYTE,
-                            all.data(), static_cast<int>(piece), MPI_BYTE, comm_),
-              "MPI_Allgather");
+      std::memcpy(all.data() + static_cast<size_t>(rank_) * piece,
+                  data + static_cast<size_t>(rank_) * bytes + at, piece);
+      gather(all.data(), piece, "all_gather");
       for (int r = 0; r < size_; ++r) {
         std::memcpy(data + static_cast<size_t>(r) * bytes + at, all.data() + static_cast<size_t>(r) * piece,
                     piece);
@@ -203,41 +228,74 @@ class MpiCommunicator : public Communicator {
     }
   }
 
- private:
-  float* window(int rank) const { return reinterpret_cast<float*>(host_->window(rank)); }
-  std::vector<float*> windows() const {
-    std::vector<float*> all;
-    for (int r = 0; r < size_; ++r) all.push_back(window(r));
-    return all;
-  }
-
-  // Piece by piece: every rank copies into its window, `combine` works on all windows, and what it returns
-  // copies out.
-  template <class Combine>
-  void for_windows(float* data, int64_t count, Combine&& combine) {
-    constexpr int64_t kFloats = static_cast<int64_t>(kWindowBytes / sizeof(float));
-    for (int64_t at = 0; at < count; at += kFloats) {
-      const int64_t piece = std::min(kFloats, count - at);
-      std::copy_n(data + at, piece, window(rank_));
-      host_->barrier();
-      combine(piece)(data + at);
-      host_->barrier();
+  void broadcast_bytes(std::byte* data, size_t bytes, int root) override {
+    const size_t most = one_host_ ? HostWindows::kBytes : kMessageBytes;
+    for (size_t at = 0; at < bytes; at += most) {
+      const size_t piece = std::min(most, bytes - at);
+      if (one_host_) {
+        HostWindows& host = windows();
+        if (rank_ == root) std::memcpy(host.window(root), data + at, piece);
+        meet("broadcast");
+        if (rank_ != root) std::memcpy(data + at, host.window(root), piece);
+        meet("broadcast");
+      } else {
+        MPI_Request request = MPI_REQUEST_NULL;
+        require_mpi(MPI_Ibcast(data + at, static_cast<int>(piece), MPI_BYTE, root, comm_, &request),
+                    "MPI_Ibcast");
+        complete(request, *watchdog(), "broadcast", name(), others_);
+      }
     }
   }
 
-  // Parts of all ranks [size][share]: part `rank` becomes the sum over ranks in their order.
-  void exchange_and_sum(float* parts, int64_t share) {
-    std::vector<float> received(static_cast<size_t>(share * size_));
-    require(MPI_Alltoall(parts, static_cast<int>(share), MPI_FLOAT, received.data(), static_cast<int>(share),
-                         MPI_FLOAT, comm_),
-            "MPI_Alltoall");
-    std::vector<float*> sources;
-    for (int r = 0; r < size_; ++r) sources.push_back(received.data() + r * share);
-    sum_in_order(sources, 0, share, parts + rank_ * share);
+  std::unique_ptr<PendingSend> send_bytes(const std::byte* data, size_t bytes, int to, int tag) override {
+    check(bytes <= INT_MAX, "send of {} bytes: the most is {}", bytes, INT_MAX);
+    return std::make_unique<MpiSend>(data, bytes, to, tag, comm_, watchdog(), name(),
+                                     world_ranks()[static_cast<size_t>(to)]);
+  }
+  void recv_bytes(std::byte* data, size_t bytes, int from, int tag) override {
+    check(bytes <= INT_MAX, "recv of {} bytes: the most is {}", bytes, INT_MAX);
+    MPI_Request request = MPI_REQUEST_NULL;
+    require_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, comm_, &request), "MPI_Irecv");
+    complete(request, *watchdog(), "recv", name(), {world_ranks()[static_cast<size_t>(from)]});
+  }
+
+ private:
+  // Made when first used: a group that only sends and receives needs no windows.
+  HostWindows& windows() {
+    if (host_ == nullptr) host_ = std::make_unique<HostWindows>(comm_, rank_, size_);
+    return *host_;
+  }
+  void meet(const char* operation) { host_->barrier(*watchdog(), operation, name(), world_ranks()); }
+
+  // Every rank receives part r [bytes] from rank r.
+  void gather(std::byte* parts, size_t bytes, const char* operation) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    require_mpi(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, parts, static_cast<int>(bytes), MPI_BYTE,
+                               comm_, &request),
+                "MPI_Iallgather");
+    complete(request, *watchdog(), operation, name(), others_);
+  }
+  // Parts of all ranks [size][share]: part `rank` is reduced over ranks in their order.
+  void exchange_and_reduce(std::byte* parts, int64_t share, DType dtype, Reduction reduction,
+                           const char* operation) {
+    const size_t bytes = static_cast<size_t>(share) * size_of(dtype);
+    std::vector<std::byte> received(bytes * static_cast<size_t>(size_));
+    MPI_Request request = MPI_REQUEST_NULL;
+    require_mpi(MPI_Ialltoall(parts, static_cast<int>(bytes), MPI_BYTE, received.data(),
+                              static_cast<int>(bytes), MPI_BYTE, comm_, &request),
+                "MPI_Ialltoall");
+    complete(request, *watchdog(), operation, name(), others_);
+    std::vector<std::byte*> sources;
+    for (int r = 0; r < size_; ++r) sources.push_back(received.data() + static_cast<size_t>(r) * bytes);
+    reduce_in_order(sources, 0, share, dtype, reduction, parts + static_cast<size_t>(rank_) * bytes);
   }
 
   MPI_Comm comm_;
+  bool shared_memory_;
+  bool one_host_;  // and shared memory may be used
   int rank_ = 0, size_ = 1;
+  std::vector<int> others_;  // ranks of the world
+  std::unique_ptr<ProgressBoard> board_;
   std::unique_ptr<HostWindows> host_;
 };
 
@@ -250,7 +308,10 @@ bool started_by_mpi() {
 
 MpiSession::MpiSession() {
   int given = 0;
-  require(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given), "MPI_Init_thread");
+  require_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &given), "MPI_Init_thread");
+  // Gradients are reduced by a thread of their own while the main one computes and sends.
+  check(given == MPI_THREAD_MULTIPLE,
+        "this MPI library does not serve several threads (MPI_THREAD_MULTIPLE)");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 }
 
@@ -258,8 +319,20 @@ MpiSession::~MpiSession() {
   MPI_Finalize();
 }
 
-std::unique_ptr<Communicator> MpiSession::world() {
-  return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD);
+std::unique_ptr<Communicator> MpiSession::world(bool shared_memory) {
+  int rank = 0, size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  auto watchdog = std::make_shared<Watchdog>();
+  MPI_Comm host = host_of(MPI_COMM_WORLD, rank);
+  auto board = std::make_unique<ProgressBoard>(MPI_COMM_WORLD, host, *watchdog);
+  MPI_Comm_free(&host);
+  std::vector<int> ranks;
+  for (int r = 0; r < size; ++r) ranks.push_back(r);
+  auto world =
+      std::make_unique<MpiCommunicator>("world", MPI_COMM_WORLD, shared_memory, std::move(watchdog), ranks);
+  world->keep(std::move(board));
+  return world;
 }
 
 void MpiSession::abort(int status) {

@@ -19,8 +19,9 @@ class MpiSession {
   /// Ends MPI; all ranks must come here.
   ~MpiSession();
 
-  /// All ranks. Between ranks of one host, data goes through shared memory; with several hosts through MPI.
-  static std::unique_ptr<Communicator> world();
+  /// All ranks. Groups whose ranks are on one host reduce and gather through shared memory, unless
+  /// `shared_memory` is off; everything else goes through MPI.
+  static std::unique_ptr<Communicator> world(bool shared_memory = true);
   /// Ends all ranks of the job at once with this exit status, without waiting for them.
   [[noreturn]] static void abort(int status);
 };

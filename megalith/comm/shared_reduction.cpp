@@ -5,19 +5,42 @@
 
 namespace megalith {
 
-void sum_in_order(std::span<float* const> sources, int64_t begin, int64_t end, float* target) {
-  constexpr int64_t kBlock = 2048;  // 8 KB: the running sum stays in the first-level cache
-  std::array<float, kBlock> sum;
+namespace {
+
+template <class T>
+void reduce(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, Reduction reduction,
+            std::byte* target) {
+  constexpr int64_t kBlock = 2048;  // 8 KB: the running value stays in the first-level cache
+  std::array<float, kBlock> value;
   for (int64_t at = begin; at < end; at += kBlock) {
     const int64_t count = std::min(kBlock, end - at);
-    std::copy_n(sources[0] + at, count, sum.data());
+    const auto block = [&](std::byte* buffer) { return reinterpret_cast<T*>(buffer) + at; };
+    const T* first = block(sources[0]);
+    for (int64_t i = 0; i < count; ++i) value[static_cast<size_t>(i)] = static_cast<float>(first[i]);
     for (size_t s = 1; s < sources.size(); ++s) {
-      const float* source = sources[s] + at;
+      const T* source = block(sources[s]);
+      if (reduction == Reduction::sum) {
 #pragma omp simd
-      for (int64_t i = 0; i < count; ++i) sum[static_cast<size_t>(i)] += source[i];
+        for (int64_t i = 0; i < count; ++i) value[static_cast<size_t>(i)] += static_cast<float>(source[i]);
+      } else {
+        for (int64_t i = 0; i < count; ++i) {
+          value[static_cast<size_t>(i)] =
+              std::max(value[static_cast<size_t>(i)], static_cast<float>(source[i]));
+        }
+      }
     }
-    std::copy_n(sum.data(), count, target + at);
+    T* out = block(target);
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(value[static_cast<size_t>(i)]);
   }
+}
+
+}  // namespace
+
+void reduce_in_order(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, DType dtype,
+                     Reduction reduction, std::byte* target) {
+  dispatch_float(dtype, [&](auto type) {
+    reduce<typename decltype(type)::type>(sources, begin, end, reduction, target);
+  });
 }
 
 }  // namespace megalith

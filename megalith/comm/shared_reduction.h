@@ -1,13 +1,18 @@
-// Sums over buffers that all ranks of a host can address: each rank sums its own part of all buffers.
+// Reductions over buffers that all ranks of a host can address: each rank reduces its own part of all
+// buffers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
+#include <vector>
+
+#include "megalith/comm/communicator.h"
 
 namespace megalith {
 
-/// target[i] = sources[0][i] + sources[1][i] + ... in that order, for i in [begin, end). `target` may be one
-/// of the sources.
-void sum_in_order(std::span<float* const> sources, int64_t begin, int64_t end, float* target);
+/// target[i] = sources[0][i] + sources[1][i] + ... in that order (or the greatest of them), for elements i in
+/// [begin, end); F32, BF16 or F16, computed in fp32 and rounded once. `target` may be one of the sources.
+void reduce_in_order(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, DType dtype,
+                     Reduction reduction, std::byte* target);
 
 }  // namespace megalith

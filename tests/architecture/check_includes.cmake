@@ -5,18 +5,19 @@
 # note: a file of more than 500 lines.
 cmake_minimum_required(VERSION 3.25)
 
-set(rooms base tensor ops comm nn formats model text data train infer eval cli reference)
+set(rooms base tensor ops comm nn parallel formats model text data train infer eval cli reference)
 # Arrows are transitive: a room may also use what the rooms named here may use.
 set(uses_base)
 set(uses_tensor base)
 set(uses_ops tensor)
 set(uses_comm tensor)
-set(uses_nn ops)
+set(uses_nn ops comm)
+set(uses_parallel nn)
 set(uses_formats tensor)
 set(uses_model nn formats)
 set(uses_text base)
 set(uses_data text formats)
-set(uses_train model data comm)
+set(uses_train model parallel data)
 set(uses_infer model text)
 set(uses_eval infer data)
 set(uses_cli eval train)

@@ -1,8 +1,15 @@
 #include "megalith/comm/communicator.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <thread>
+
 #include "megalith/comm/agreement.h"
+#include "megalith/comm/process_grid.h"
 #include "megalith/comm/thread_communicator.h"
 #include "tests/comm/collectives.h"
 
@@ -36,6 +43,106 @@ TEST(ThreadCommunicator, ARankThatFailsReleasesTheOthersAndIsNamed) {
   }
 }
 
+TEST(ThreadCommunicator, ARankThatFailsReleasesTheOthersInEveryGroupAndInRecv) {
+  EXPECT_THROW(run_ranks(4,
+                         [](Communicator& ranks) {
+                           const auto pair = ranks.split(ranks.rank() / 2, ranks.rank(), "pair");
+                           if (ranks.rank() == 1) fail("out of luck");
+                           float value = 0;
+                           const TensorView view(&value, DType::f32, {1});
+                           if (ranks.rank() == 0) pair->all_reduce(view);
+                           if (ranks.rank() == 2) pair->recv(view, 1, 0);
+                           if (ranks.rank() == 3) ranks.barrier();
+                         }),
+               Error);
+}
+
+// Rank 1 neither finishes an operation nor fails; rank 2 waits for rank 0, which is not to blame.
+TEST(Watchdog, NamesTheOperationAndTheRankThatHangs) {
+  std::atomic<bool> release{false};
+  std::string message;
+  try {
+    run_ranks(3, [&](Communicator& ranks) {
+      ranks.set_hang_seconds(1.2);
+      float value = 0;
+      const TensorView view(&value, DType::f32, {1});
+      if (ranks.rank() == 1) {
+        while (!release) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      try {
+        if (ranks.rank() == 2) ranks.recv(view, 0, 0);
+        if (ranks.rank() == 0) ranks.recv(view, 1, 0);
+      } catch (...) {
+        release = true;
+        throw;
+      }
+    });
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, testing::HasSubstr(
+                           "rank 0: recv of the group \"world\": rank 1 has finished no operation for"));
+}
+
+TEST(Watchdog, ASlowRankThatFinishesOperationsDoesNotHang) {
+  run_ranks(2, [](Communicator& ranks) {
+    ranks.set_hang_seconds(1.0);
+    if (ranks.rank() == 1) {
+      for (int operation = 0; operation < 8; ++operation) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(400));
+        ranks.progress().change();
+      }
+    }
+    ranks.barrier();
+  });
+}
+
+TEST(Watchdog, UntimedWorkMayTakeLong) {
+  run_ranks(2, [](Communicator& ranks) {
+    ranks.set_hang_seconds(0.5);
+    agree(ranks, [&] {
+      if (ranks.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    });
+  });
+}
+
+TEST(ProcessGrid, PlacesAndGroupsOfEveryRank) {
+  struct Case {
+    int pipeline, data, tensor;
+  };
+  // The last one is MT-NLG's: 8 tensor x 35 pipeline x 16 data = 4480 ranks.
+  for (const auto& [pipeline, data, tensor] : {Case{1, 1, 1}, Case{2, 1, 1}, Case{1, 3, 1}, Case{1, 1, 4},
+                                               Case{2, 3, 4}, Case{5, 2, 3}, Case{35, 16, 8}}) {
+    const int ranks = pipeline * data * tensor;
+    const ProcessGrid grid(ranks, pipeline, tensor);
+    EXPECT_EQ(grid.ranks(), ranks);
+    EXPECT_EQ(grid.data(), data);
+    std::map<std::pair<int, int>, std::vector<int>> groups;  // axis, number
+    int rank = 0;
+    for (int p = 0; p < pipeline; ++p) {
+      for (int d = 0; d < data; ++d) {
+        for (int t = 0; t < tensor; ++t, ++rank) {
+          EXPECT_EQ(grid.place(rank), (GridPlace{p, d, t}));
+          EXPECT_EQ(grid.rank({p, d, t}), rank);
+          for (const GridAxis axis : {GridAxis::pipeline, GridAxis::data, GridAxis::tensor})
+            groups[{static_cast<int>(axis), grid.group_number(axis, rank)}].push_back(rank);
+        }
+      }
+    }
+    EXPECT_EQ(groups.size(), static_cast<size_t>(data * tensor + pipeline * tensor + pipeline * data));
+    for (const auto& [key, members] : groups) {
+      for (const int member : members)
+        ASSERT_EQ(grid.group(static_cast<GridAxis>(key.first), member), members);
+    }
+  }
+}
+
+TEST(ProcessGrid, RanksThatDoNotComeOutEvenAreRefused) {
+  EXPECT_THROW(ProcessGrid(6, 4, 1), InputError);
+  EXPECT_THROW(ProcessGrid(2, 2, 2), InputError);
+  EXPECT_THROW(ProcessGrid(0, 1, 1), InputError);
+}
+
 TEST(SelfCommunicator, DoesNothing) {
   const auto self = make_self_communicator();
   std::vector<float> data{1, 2, 3};
@@ -46,7 +153,7 @@ TEST(SelfCommunicator, DoesNothing) {
 
 TEST(Agreement, AnErrorOfOneRankIsThrownOnAllAndNamesIt) {
   std::vector<std::string> messages(3);
-  std::vector<bool> wrong_input(3);
+  std::vector<int> wrong_input(3);  // not bool: ranks write their own at the same time
   run_ranks(3, [&](Communicator& ranks) {
     const size_t self = static_cast<size_t>(ranks.rank());
     try {

@@ -1,4 +1,4 @@
-// Run by mpirun: the collectives over MPI. Fails on a single rank.
+// Run by mpirun: the collectives through shared memory and through MPI. Fails on a single rank.
 #include <cstdio>
 #include <exception>
 
@@ -7,12 +7,15 @@
 
 int main() {
   const megalith::MpiSession session;
-  const auto world = megalith::MpiSession::world();
-  try {
-    megalith::check_collectives(*world);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %d: %s\n", world->rank(), error.what());
-    megalith::MpiSession::abort(1);
+  for (const bool shared_memory : {true, false}) {
+    const auto world = megalith::MpiSession::world(shared_memory);
+    try {
+      megalith::check_collectives(*world);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "rank %d, %s: %s\n", world->rank(), shared_memory ? "shared memory" : "MPI",
+                   error.what());
+      megalith::MpiSession::abort(1);
+    }
   }
   return 0;
 }

@@ -1,0 +1,60 @@
+#include "megalith/comm/watchdog.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "megalith/base/error.h"
+
+namespace megalith {
+
+double WatchedWait::seconds() const {
+  return started_ ? std::chrono::duration<double>(Clock::now() - start_).count() : 0.0;
+}
+
+void WatchedWait::poll(const std::vector<int>& awaited) {
+  constexpr double kInterval = 0.5;  // seconds between looks at the words
+  const Clock::time_point now = Clock::now();
+  if (!started_) {
+    started_ = true;
+    start_ = last_ = now;
+    return;
+  }
+  if (std::chrono::duration<double>(now - last_).count() < kInterval) return;
+  last_ = now;
+  watchdog_.own().change();
+  const double waited = std::chrono::duration<double>(now - start_).count();
+  for (const int rank : awaited) {
+    const ProgressWord* word = watchdog_.words[static_cast<size_t>(rank)];
+    if (word == nullptr || word->untimed.load(std::memory_order_relaxed) != 0) continue;
+    const uint64_t changes = word->changes.load(std::memory_order_relaxed);
+    const auto seen =
+        std::find_if(seen_.begin(), seen_.end(), [&](const Seen& entry) { return entry.rank == rank; });
+    if (seen == seen_.end()) {
+      seen_.push_back({rank, changes, now});
+    } else if (seen->changes != changes) {
+      seen->changes = changes;
+      seen->since = now;
+    } else if (const double still = std::chrono::duration<double>(now - seen->since).count();
+               still > watchdog_.hang_seconds) {
+      report(fmt::format("rank {} has finished no operation for {:.0f} s: it hangs", rank, still));
+    }
+  }
+  if (waited > watchdog_.wait_seconds()) {
+    std::string late;
+    for (const int rank : awaited) late += fmt::format("{}{}", late.empty() ? "" : ", ", rank);
+    report(fmt::format("{:.0f} s have passed waiting for rank {}", waited, late));
+  }
+}
+
+void WatchedWait::report(const std::string& what) const {
+  // One rank of a host says it; the others wait to be ended with the job.
+  for (ProgressWord* word : watchdog_.words) {
+    if (word == nullptr) continue;
+    if (word->reported.exchange(1) == 0) break;
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    break;
+  }
+  fail("{} of the group \"{}\": {}", operation_, group_, what);
+}
+
+}  // namespace megalith

@@ -1,0 +1,73 @@
+// Watchdog: tells a rank that hangs from one that is only slow.
+//
+// Every rank has a word that changes whenever it finishes an operation, and about once a second while it
+// waits for others in a communication. A rank whose word stands still hangs: it computes without end or its
+// process is stopped. Ranks of one host, and threads of one process, see each other's words. Of a rank on
+// another host a waiting rank knows nothing, so there only the time that it has waited counts, with a larger
+// limit.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace megalith {
+
+/// One rank's word, and whether somebody has reported a hang on its host. Lies in memory that the ranks
+/// share; zero is its first state.
+struct alignas(64) ProgressWord {
+  std::atomic<uint64_t> changes;
+  /// The rank does something of which no operation tells: opening data, writing a checkpoint.
+  std::atomic<uint32_t> untimed;
+  /// Of rank 0's word: somebody has said what hangs.
+  std::atomic<uint32_t> reported;
+
+  void change() { changes.fetch_add(1, std::memory_order_relaxed); }
+};
+
+/// What all groups of a rank share.
+struct Watchdog {
+  /// By rank of the world; null where memory is not shared.
+  std::vector<ProgressWord*> words;
+  int self = 0;
+  /// A word that stands still for so long hangs.
+  double hang_seconds = 25;
+  /// Longest wait for ranks that cannot be seen, that do untimed work, or that wait themselves.
+  double wait_seconds() const { return 24 * hang_seconds; }
+
+  ProgressWord& own() const { return *words[static_cast<size_t>(self)]; }
+};
+
+/// One wait of a rank. poll() is called again and again while it lasts.
+class WatchedWait {
+ public:
+  /// `operation` and `group` say what is waited in; `awaited` are ranks of the world.
+  WatchedWait(const Watchdog& watchdog, const char* operation, const std::string& group)
+      : watchdog_(watchdog), operation_(operation), group_(group) {}
+
+  /// Throws Error naming the operation and the late rank when one of the awaited ranks hangs. Costs a look at
+  /// the clock.
+  void poll(const std::vector<int>& awaited);
+  /// Seconds since the first poll.
+  double seconds() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Seen {
+    int rank;
+    uint64_t changes;
+    Clock::time_point since;
+  };
+  [[noreturn]] void report(const std::string& what) const;
+
+  const Watchdog& watchdog_;
+  const char* operation_;
+  const std::string& group_;
+  bool started_ = false;
+  Clock::time_point start_, last_;
+  std::vector<Seen> seen_;
+};
+
+}  // namespace megalith
