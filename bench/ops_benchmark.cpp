@@ -310,8 +310,9 @@ void add_streams(Bench& bench, int64_t n) {
     bench.add("embedding " + type + " forward", Ceiling::memory, 2 * narrow_bytes,
               [=, &context] { embedding_forward(context, tokens, {}, table, {}, {}, y); });
     bench.add("embedding " + type + " backward", Ceiling::memory,
-              narrow_bytes + 8.0 * static_cast<double>(x.elements()),
-              [=, &context] { embedding_backward(context, x, tokens, {}, {}, gradient, {}); });
+              narrow_bytes + 8.0 * static_cast<double>(x.elements()), [=, &context] {
+                embedding_backward(context, x, tokens, {0, 50257}, {}, {}, gradient, {});
+              });
   }
   const int64_t parameters = 124'475'904;
   const TensorView w = bench.random(DType::f32, {parameters}), m = bench.zeros(DType::f32, {parameters});

@@ -16,6 +16,7 @@ struct Dropout {
   uint64_t key = 0;             // RandomStream::key() of (seed, use)
   uint32_t stream = 0;          // mixes step and layer
   uint64_t first_position = 0;  // global position (sample in the run's order x sequence length) of row 0
+  uint64_t first_element = 0;   // number of element 0 of a row, when a rank holds a part of the elements
 
   bool active() const { return probability > 0; }
   float scale() const { return 1.0f / (1.0f - probability); }
@@ -30,7 +31,8 @@ struct Dropout {
                   {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
   }
   bool keeps(uint64_t row, uint64_t element) const {
-    return words(row, static_cast<uint32_t>(element / 4))[element % 4] >= threshold();
+    const uint64_t at = first_element + element;
+    return words(row, static_cast<uint32_t>(at / 4))[at % 4] >= threshold();
   }
 };
 

@@ -1,5 +1,7 @@
 #include "megalith/ops/embedding.h"
 
+#include <cstring>
+
 #include "megalith/ops/cpu/dispatch.h"
 #include "megalith/ops/mask_source.h"
 #include "megalith/ops/parallel.h"
@@ -8,9 +10,8 @@ namespace megalith {
 
 namespace {
 
-void check_ids(const TensorView& ids, const TensorView& table, const char* operation, const char* what) {
+void check_ids(const TensorView& ids, int64_t rows, const char* operation, const char* what) {
   const int32_t* id = ids.data<int32_t>();
-  const int64_t rows = table.shape()[0];
   for (int64_t n = 0; n < ids.elements(); ++n) {
     check(id[n] >= 0 && id[n] < rows, "{}: {} {} at row {} is outside its table of {} rows", operation, what,
           id[n], n, rows);
@@ -33,11 +34,11 @@ void embedding_forward(const ExecContext& context, TensorView tokens, TensorView
   const int64_t rows = y.shape()[0], columns = y.columns();
   expect_table(token_table, y.dtype(), columns, kName, "token_table");
   expect(tokens, DType::i32, {rows}, kName, "tokens");
-  check_ids(tokens, token_table, kName, "token");
+  check_ids(tokens, token_table.shape()[0], kName, "token");
   if (!position_table.empty()) {
     expect_table(position_table, y.dtype(), columns, kName, "position_table");
     expect(positions, DType::i32, {rows}, kName, "positions");
-    check_ids(positions, position_table, kName, "position");
+    check_ids(positions, position_table.shape()[0], kName, "position");
   }
   const cpu::TypedKernels& kernels = cpu::typed(y.dtype());
   const cpu::MaskSource mask = mask_source(dropout);
@@ -53,18 +54,66 @@ void embedding_forward(const ExecContext& context, TensorView tokens, TensorView
   });
 }
 
-void embedding_backward(const ExecContext& context, TensorView dy, TensorView tokens, TensorView positions,
-                        const Dropout& dropout, TensorView d_token_table, TensorView d_position_table) {
+void embedding_lookup_part(const ExecContext& context, TensorView tokens, TensorView token_table,
+                           const VocabularyPart& part, TensorView y) {
+  constexpr const char* kName = "embedding_lookup_part";
+  check(y.shape().rank() == 2, "{}: y {} must be a matrix", kName, to_string(y.shape()));
+  const int64_t rows = y.shape()[0], columns = y.columns();
+  expect_table(token_table, y.dtype(), columns, kName, "token_table");
+  expect(tokens, DType::i32, {rows}, kName, "tokens");
+  check_ids(tokens, part.vocabulary, kName, "token");
+  ProfileScope scope(context, "embedding");
+  const int32_t* token = tokens.data<int32_t>();
+  const size_t bytes = static_cast<size_t>(columns) * size_of(y.dtype());
+  parallel_blocks(context, rows, rows_per_block(columns), [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const int64_t row = part.find(token[n], token_table.shape()[0]);
+      if (row < 0) {
+        std::memset(row_of(y, n), 0, bytes);
+      } else {
+        std::memcpy(row_of(y, n), row_of(token_table, row), bytes);
+      }
+    }
+  });
+}
+
+void embedding_finish(const ExecContext& context, TensorView x, TensorView positions,
+                      TensorView position_table, const Dropout& dropout, TensorView y) {
+  constexpr const char* kName = "embedding_finish";
+  check(y.shape().rank() == 2, "{}: y {} must be a matrix", kName, to_string(y.shape()));
+  const int64_t rows = y.shape()[0], columns = y.columns();
+  expect(x, y.dtype(), y.shape(), kName, "x");
+  if (!position_table.empty()) {
+    expect_table(position_table, y.dtype(), columns, kName, "position_table");
+    expect(positions, DType::i32, {rows}, kName, "positions");
+    check_ids(positions, position_table.shape()[0], kName, "position");
+  }
+  const cpu::TypedKernels& kernels = cpu::typed(y.dtype());
+  const cpu::MaskSource mask = mask_source(dropout);
+  ProfileScope scope(context, "embedding");
+  const int32_t* position = position_table.empty() ? nullptr : positions.data<int32_t>();
+  parallel_blocks(context, rows, rows_per_block(columns), [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      kernels.embed_row(mask, row_of(x, n),
+                        position == nullptr ? nullptr : row_of(position_table, position[n]), row_of(y, n), n,
+                        columns);
+    }
+  });
+}
+
+void embedding_backward(const ExecContext& context, TensorView dy, TensorView tokens,
+                        const VocabularyPart& part, TensorView positions, const Dropout& dropout,
+                        TensorView d_token_table, TensorView d_position_table) {
   constexpr const char* kName = "embedding_backward";
   check(dy.shape().rank() == 2, "{}: dy {} must be a matrix", kName, to_string(dy.shape()));
   const int64_t rows = dy.shape()[0], columns = dy.columns();
   expect_table(d_token_table, DType::f32, columns, kName, "d_token_table");
   expect(tokens, DType::i32, {rows}, kName, "tokens");
-  check_ids(tokens, d_token_table, kName, "token");
+  check_ids(tokens, part.vocabulary, kName, "token");
   if (!d_position_table.empty()) {
     expect_table(d_position_table, DType::f32, columns, kName, "d_position_table");
     expect(positions, DType::i32, {rows}, kName, "positions");
-    check_ids(positions, d_position_table, kName, "position");
+    check_ids(positions, d_position_table.shape()[0], kName, "position");
   }
   const cpu::TypedKernels& kernels = cpu::typed(dy.dtype());
   const cpu::MaskSource mask = mask_source(dropout);
@@ -75,8 +124,10 @@ void embedding_backward(const ExecContext& context, TensorView dy, TensorView to
   constexpr int64_t kColumns = 64;
   parallel_blocks(context, columns, kColumns, [&](int64_t begin, int64_t end) {
     for (int64_t n = 0; n < rows; ++n) {
-      kernels.add_row(mask, row_of(dy, n), static_cast<float*>(row_of(d_token_table, token[n])), n, begin,
-                      end);
+      const int64_t row = part.find(token[n], d_token_table.shape()[0]);
+      if (row >= 0) {
+        kernels.add_row(mask, row_of(dy, n), static_cast<float*>(row_of(d_token_table, row)), n, begin, end);
+      }
       if (position != nullptr) {
         kernels.add_row(mask, row_of(dy, n), static_cast<float*>(row_of(d_position_table, position[n])), n,
                         begin, end);

@@ -2,6 +2,7 @@
 // count (the rest pads the table to a round size and has probability zero).
 #pragma once
 
+#include "megalith/ops/vocabulary_part.h"
 #include "megalith/tensor/exec.h"
 
 namespace megalith {
@@ -13,5 +14,23 @@ void cross_entropy_forward(const ExecContext& context, TensorView logits, Tensor
 /// The same, and replaces logits by their gradient: (softmax - onehot(target)) * weights[n]; weights [N] F32.
 void cross_entropy_backward(const ExecContext& context, TensorView logits, TensorView targets,
                             TensorView weights, int64_t vocabulary, TensorView losses);
+
+// The same over a vocabulary whose columns R ranks share. Two numbers a row and rank are exchanged, never
+// logits (Shoeybi et al., "Megatron-LM", section 3, exchange the largest logit as a third; here it is part of
+// the logarithm).
+
+/// partial [2,N] F32: log(sum exp) over the columns that count (minus infinity where none does), and the
+/// logit of the target, 0 where another part has it or there is none.
+void cross_entropy_partial(const ExecContext& context, TensorView logits, TensorView targets,
+                           const VocabularyPart& part, TensorView partial);
+
+/// log_sum_exp [N] and losses [N] (F32) of the whole vocabulary from the partial results [R,2,N] of all
+/// ranks, added up in their order.
+void cross_entropy_combine(const ExecContext& context, TensorView partials, TensorView targets,
+                           TensorView log_sum_exp, TensorView losses);
+
+/// Replaces logits by their gradient, as cross_entropy_backward does.
+void cross_entropy_gradient(const ExecContext& context, TensorView logits, TensorView targets,
+                            TensorView weights, TensorView log_sum_exp, const VocabularyPart& part);
 
 }  // namespace megalith

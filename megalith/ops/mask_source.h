@@ -11,6 +11,7 @@ inline cpu::MaskSource mask_source(const Dropout& dropout) {
         dropout.probability);
   return {.key = dropout.key,
           .first_position = dropout.first_position,
+          .first_element = dropout.first_element,
           .stream = dropout.stream,
           .threshold = dropout.threshold(),
           .scale = dropout.scale(),

@@ -65,6 +65,30 @@ TEST_F(DropoutTest, MaskBelongsToThePosition) {
   EXPECT_TRUE(same_bits(all.view().slice(3, 8), part));
 }
 
+// A rank with a share of the attention heads draws the masks that belong to them.
+TEST_F(DropoutTest, AShareOfTheElementsDrawsTheirMasks) {
+  const Dropout whole = example(0.4f);
+  for (const int64_t first : {1, 8, 30}) {
+    Dropout share = whole;
+    share.first_element = static_cast<uint64_t>(first);
+    const int64_t columns = 70, own = columns - first;
+    const Tensor ones = random_tensor(DType::f32, {6, columns}, 1), zero(DType::f32, {6, own});
+    Tensor all(DType::f32, {6, columns}), part(DType::f32, {6, own}), mine(DType::f32, {6, own});
+    for (int64_t n = 0; n < 6; ++n) {
+      for (int64_t j = 0; j < own; ++j) set(mine, n * own + j, get(ones, n * columns + first + j));
+    }
+    dropout_backward(context, ones, whole, all);
+    residual_add(context, zero, mine, share, part);
+    for (int64_t n = 0; n < 6; ++n) {
+      for (int64_t j = 0; j < own; ++j) {
+        EXPECT_EQ(get(part, n * own + j), get(all, n * columns + first + j)) << n << ", " << j;
+        EXPECT_EQ(share.keeps(static_cast<uint64_t>(n), static_cast<uint64_t>(j)),
+                  whole.keeps(static_cast<uint64_t>(n), static_cast<uint64_t>(first + j)));
+      }
+    }
+  }
+}
+
 TEST_F(DropoutTest, EmbeddingEqualsItsDefinition) {
   const int64_t rows = 90, vocabulary = 11, places = 23;
   for (const DType dtype : training_types()) {
@@ -85,7 +109,7 @@ TEST_F(DropoutTest, EmbeddingEqualsItsDefinition) {
             out.push_back(random_tensor(DType::f32, {vocabulary, columns}, 4));
             out.push_back(random_tensor(DType::f32, {places, columns}, 5));
             embedding_forward(context, tokens, positions, token_table, position_table, dropout, out[0]);
-            embedding_backward(context, dy, tokens, positions, dropout, out[1],
+            embedding_backward(context, dy, tokens, {0, vocabulary}, positions, dropout, out[1],
                                with_positions ? out[2].view() : TensorView());
             return out;
           });
@@ -115,6 +139,33 @@ TEST_F(DropoutTest, EmbeddingEqualsItsDefinition) {
   }
 }
 
+TEST_F(DropoutTest, EmbeddingInPartsGivesTheSameBits) {
+  const int64_t rows = 40, vocabulary = 11, held = 4, columns = 70;
+  std::vector<int> token_ids, position_ids;
+  for (int i = 0; i < rows; ++i) token_ids.push_back(i * 7 % 11), position_ids.push_back(i % 23);
+  const Tensor tokens = integers(token_ids), positions = integers(position_ids);
+  const Dropout dropout = example(0.3f);
+  for (const DType dtype : training_types()) {
+    const Tensor table = random_tensor(dtype, {3 * held, columns}, 1);
+    const Tensor position_table = random_tensor(dtype, {23, columns}, 2);
+    const Tensor dy = random_tensor(dtype, {rows, columns}, 3);
+    Tensor whole(dtype, {rows, columns}), sum(dtype, {rows, columns}), part(dtype, {rows, columns});
+    Tensor d_whole(DType::f32, {3 * held, columns}), d_parts(DType::f32, {3 * held, columns});
+    embedding_forward(context, tokens, positions, table, position_table, dropout, whole);
+    embedding_backward(context, dy, tokens, {0, vocabulary}, {}, dropout, d_whole, {});
+    for (int64_t first = 0; first < 3 * held; first += held) {
+      embedding_lookup_part(context, tokens, table.view().slice(first, first + held), {first, vocabulary},
+                            part);
+      residual_add(context, sum, part, {}, sum);
+      embedding_backward(context, dy, tokens, {first, vocabulary}, {}, dropout,
+                         d_parts.view().slice(first, first + held), {});
+    }
+    embedding_finish(context, sum, positions, position_table, dropout, sum);
+    EXPECT_TRUE(same_bits(sum, whole));
+    EXPECT_TRUE(same_bits(d_parts, d_whole));
+  }
+}
+
 TEST_F(DropoutTest, EmbeddingErrorsNameTheRow) {
   const Tensor table(DType::f32, {5, 4}), y(DType::f32, {3, 4}), tokens = integers({0, 5, 1}),
                                                                  none = integers({0, 0, 0});
@@ -125,7 +176,7 @@ TEST_F(DropoutTest, EmbeddingErrorsNameTheRow) {
     EXPECT_STREQ(error.what(), "embedding_forward: token 5 at row 1 is outside its table of 5 rows");
   }
   try {
-    embedding_backward(context, y, none, integers({0, 1, -1}), {}, table, table);
+    embedding_backward(context, y, none, {0, 5}, integers({0, 1, -1}), {}, table, table);
     FAIL() << "accepted a negative position";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "embedding_backward: position -1 at row 2 is outside its table of 5 rows");

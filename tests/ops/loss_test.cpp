@@ -56,6 +56,54 @@ TEST_F(LossTest, EqualsTheOracle) {
   }
 }
 
+// Cut into columns of several ranks, of which the last ones may hold nothing but padding. Only the logarithm
+// of the normaliser is taken in another order; the logits' gradient is an exponential of it.
+TEST_F(LossTest, PartsOfAVocabularyGiveTheWhole) {
+  for (const DType dtype : training_types()) {
+    for (const auto& [vocabulary, ranks, held] :
+         {std::tuple<int64_t, int64_t, int64_t>{97, 2, 50}, {97, 3, 48}, {5003, 4, 1264}, {1, 2, 1}}) {
+      const int64_t rows = 9;
+      const Tensor logits = random_tensor(dtype, {rows, held * ranks}, 1, 3.0);
+      std::vector<int> ids;
+      Tensor weights(DType::f32, {rows});
+      for (int n = 0; n < rows; ++n) {
+        // The first and last token of each part, and no target.
+        ids.push_back(n == 2 ? -1
+                             : static_cast<int>(std::min(n / 2 * held + n % 2 * (held - 1), vocabulary - 1)));
+        set(weights, n, 0.1 * (n + 1));
+      }
+      const Tensor targets = integers(ids), expected_losses(DType::f32, {rows}), expected = copy_of(logits);
+      cross_entropy_backward(context, expected, targets, weights, vocabulary, expected_losses);
+
+      std::vector<Tensor> parts;
+      const Tensor partials(DType::f32, {ranks, 2, rows});
+      for (int64_t r = 0; r < ranks; ++r) {
+        parts.emplace_back(dtype, Shape{rows, held});
+        for (int64_t n = 0; n < rows; ++n) {
+          for (int64_t j = 0; j < held; ++j)
+            set(parts.back(), n * held + j, get(logits, n * held * ranks + r * held + j));
+        }
+        cross_entropy_partial(context, parts.back(), targets, {r * held, vocabulary},
+                              partials.view().slice(r, r + 1).reshape({2, rows}));
+      }
+      const Tensor log_sum_exp(DType::f32, {rows}), losses(DType::f32, {rows});
+      cross_entropy_combine(context, partials, targets, log_sum_exp, losses);
+      expect_close(losses, doubles(expected_losses), 1e-5, "loss");
+      for (int64_t r = 0; r < ranks; ++r) {
+        cross_entropy_gradient(context, parts[static_cast<size_t>(r)], targets, weights, log_sum_exp,
+                               {r * held, vocabulary});
+        Doubles want;
+        for (int64_t n = 0; n < rows; ++n) {
+          for (int64_t j = 0; j < held; ++j) want.push_back(get(expected, n * held * ranks + r * held + j));
+        }
+        // The rounding of 16-bit gradients can fall to the other side.
+        const double bound = dtype == DType::f32 ? 2e-6 : dtype == DType::bf16 ? 8e-3 : 1e-3;
+        expect_close(parts[static_cast<size_t>(r)], want, bound, "gradient of the logits");
+      }
+    }
+  }
+}
+
 TEST_F(LossTest, LargeLogitsDoNotOverflow) {
   Tensor logits(DType::f32, {1, 3}), losses(DType::f32, {1}), weights(DType::f32, {1});
   set(logits, 0, 3e38), set(logits, 1, -3e38), set(logits, 2, 1e30), set(weights, 0, 1);

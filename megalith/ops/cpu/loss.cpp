@@ -35,10 +35,10 @@ float log_sum_exp(const void* x_raw, int64_t n) {
 template <class T>
 void softmax_gradient(void* x_raw, float log_sum, int64_t target, float weight, int64_t n, int64_t padded) {
   T* x = static_cast<T*>(x_raw);
-  const float at_target = (exponential(load(x[target]) - log_sum) - 1.0f) * weight;
+  const float at_target = target < 0 ? 0.0f : (exponential(load(x[target]) - log_sum) - 1.0f) * weight;
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) x[j] = store<T>(exponential(load(x[j]) - log_sum) * weight);
-  x[target] = store<T>(at_target);
+  if (target >= 0) x[target] = store<T>(at_target);
   for (int64_t j = n; j < padded; ++j) x[j] = store<T>(0.0f);
 }
 

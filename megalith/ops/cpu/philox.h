@@ -69,6 +69,7 @@ MEGALITH_INLINE void mask_words(const MaskSource& mask, uint64_t position, uint3
 /// the scale. n <= kMaskChunk; the buffer holds kMaskBuffer floats.
 MEGALITH_INLINE const float* mask_factors(const MaskSource& mask, uint64_t row, uint64_t first, int64_t n,
                                           float* buffer) {
+  first += mask.first_element;
   const int64_t skip = static_cast<int64_t>(first % 4);
   const Vector scale = Vector{} + mask.scale;
   for (int64_t made = 0; made < skip + n; made += 4 * kLanes) {

@@ -14,6 +14,7 @@ namespace megalith::cpu {
 struct MaskSource {
   uint64_t key = 0;
   uint64_t first_position = 0;
+  uint64_t first_element = 0;
   uint32_t stream = 0;
   uint32_t threshold = 0;
   float scale = 1;
@@ -86,9 +87,10 @@ struct TypedKernels {
   void (*add_row)(const MaskSource& mask, const void* dy, float* table, int64_t row, int64_t begin,
                   int64_t end);
 
-  /// log(sum exp x) over n > 0 columns.
+  /// log(sum exp x) over n columns; minus infinity over none.
   float (*log_sum_exp)(const void* x, int64_t n);
-  /// x = (softmax(x) - onehot(target)) * weight over n columns, then zeros up to `padded`.
+  /// x = (softmax(x) - onehot(target)) * weight over n columns, then zeros up to `padded`. A negative target
+  /// is none of these columns.
   void (*softmax_gradient)(void* x, float log_sum_exp, int64_t target, float weight, int64_t n,
                            int64_t padded);
   float (*load_one)(const void* x, int64_t index);
