@@ -65,13 +65,14 @@ HeadOptions head_options(const ModelConfig& config) {
 
 }  // namespace
 
-Transformer::Transformer(const ModelConfig& config)
+Transformer::Transformer(const ModelConfig& config, const TensorParallel& tensor)
     : config_(config),
-      embedding_(embedding_options(config)),
-      head_(head_options(config), &embedding_.token_table()) {
+      tensor_(tensor),
+      embedding_(embedding_options(config), tensor),
+      head_(head_options(config), &embedding_.token_table(), tensor) {
   blocks_.reserve(static_cast<size_t>(config.num_layers));
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    blocks_.emplace_back("layers." + std::to_string(layer), block_options(config, layer));
+    blocks_.emplace_back("layers." + std::to_string(layer), block_options(config, layer), tensor);
   }
 }
 
@@ -80,7 +81,7 @@ void Transformer::loss(const Pass& pass, TensorView losses) const {
   const Pass forward{pass.exec, pass.batch, pass.saved, Recompute::full, pass.training, pass.seed};
   ArenaScope scope(pass.exec.workspace);
   const DType dtype = embedding_.token_table().value.dtype();
-  const Shape shape{pass.batch.rows(), config_.hidden_size};
+  const Shape shape{tensor_.stream_rows(pass.batch.rows()), config_.hidden_size};
   TensorView x = pass.exec.workspace.allocate(dtype, shape);
   TensorView y = pass.exec.workspace.allocate(dtype, shape);
   embedding_.forward(forward, x);
@@ -94,7 +95,7 @@ void Transformer::loss(const Pass& pass, TensorView losses) const {
 void Transformer::loss_and_gradient(const Pass& pass, TensorView losses) {
   Saved& saved = pass.saved;
   const DType dtype = embedding_.token_table().value.dtype();
-  const Shape shape{pass.batch.rows(), config_.hidden_size};
+  const Shape shape{tensor_.stream_rows(pass.batch.rows()), config_.hidden_size};
   TensorView x = saved.push(dtype, shape);
   embedding_.forward(pass, x);
   for (const Block& block : blocks_) {
@@ -118,6 +119,7 @@ void Transformer::loss_and_gradient(const Pass& pass, TensorView losses) {
 
 void Transformer::forward_cached(const ExecContext& exec, TensorView token_ids, ModelCache& cache,
                                  TensorView logits) const {
+  check(tensor_.size() == 1, "generation runs on whole models, not on the part of a tensor-parallel rank");
   const int64_t tokens = token_ids.rows() * token_ids.columns();
   check(cache.length + tokens <= cache.capacity, "{} tokens do not fit a cache of {} that holds {}", tokens,
         cache.capacity, cache.length);
@@ -144,7 +146,7 @@ void Transformer::walk(const ParameterVisitor& visitor) {
 }
 
 size_t Transformer::activation_bytes(int64_t rows, size_t element, Recompute recompute) const {
-  const size_t stream = static_cast<size_t>(rows * config_.hidden_size) * element;
+  const size_t stream = static_cast<size_t>(tensor_.stream_rows(rows) * config_.hidden_size) * element;
   const size_t layers = static_cast<size_t>(config_.num_layers);
   const Block& block = blocks_.front();
   return stream * (layers + 1) + layers * block.saved_bytes(rows, element, recompute) +

@@ -19,9 +19,9 @@ struct ModelCache {
 
 class Transformer {
  public:
-  /// Describes the parameters; nothing is allocated until ParameterBuffers binds them. `config` must be
-  /// resolved.
-  explicit Transformer(const ModelConfig& config);
+  /// Describes the parameters, those of one rank of `tensor`; nothing is allocated until ParameterBuffers
+  /// binds them. `config` must be resolved.
+  explicit Transformer(const ModelConfig& config, const TensorParallel& tensor = {});
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
@@ -30,20 +30,23 @@ class Transformer {
   /// The same with the backward pass: parameter gradients of sum(loss_weights * losses) accumulate.
   void loss_and_gradient(const Pass& pass, TensorView losses);
   /// Appends tokens [T] I32 to the cached sequence and gives the logits of the last `logits.rows()` of them:
-  /// logits [rows, V padded] F32. Throws Error when the cache or the model's positions do not hold them.
+  /// logits [rows, V padded] F32. Throws Error when the cache or the model's positions do not hold them, or
+  /// when the model is shared by ranks.
   void forward_cached(const ExecContext& exec, TensorView token_ids, ModelCache& cache,
                       TensorView logits) const;
 
   /// Every parameter once, in one order: embedding, blocks, final norm, head.
   void walk(const ParameterVisitor& visitor);
   const ModelConfig& config() const { return config_; }
+  const TensorParallel& tensor_parallel() const { return tensor_; }
 
-  /// Bytes that loss_and_gradient holds in `saved` at its peak, for `rows` rows (docs/architecture.md,
-  /// memory).
+  /// Bytes that loss_and_gradient holds in `saved` at its peak, for a batch of `rows` rows
+  /// (docs/architecture.md, memory).
   size_t activation_bytes(int64_t rows, size_t element, Recompute recompute) const;
 
  private:
   ModelConfig config_;
+  TensorParallel tensor_;
   EmbeddingLayer embedding_;
   std::vector<Block> blocks_;
   LanguageModelHead head_;

@@ -4,13 +4,21 @@
 
 namespace megalith {
 
-AttentionLayer::AttentionLayer(const std::string& name, const AttentionLayerOptions& options)
+AttentionLayer::AttentionLayer(const std::string& name, const AttentionLayerOptions& options,
+                               const TensorParallel& tensor)
     : options_(options),
+      heads_(options.heads / tensor.size()),
+      kv_heads_(options.kv_heads / tensor.size()),
+      first_head_(heads_ * tensor.rank()),
       packed_(name + ".query_key_value", options.hidden,
-              (options.heads + 2 * options.kv_heads) * options.head_size, options.bias,
-              options.standard_deviation),
+              {options.heads * options.head_size, options.kv_heads * options.head_size,
+               options.kv_heads * options.head_size},
+              options.bias, options.standard_deviation, tensor, "columns of attention heads"),
       output_(name + ".output", options.heads * options.head_size, options.hidden, options.bias,
-              options.output_standard_deviation) {
+              options.output_standard_deviation, tensor, "columns of attention heads") {
+  check(options.heads % tensor.size() == 0 && options.kv_heads % tensor.size() == 0,
+        "{} heads and {} key/value heads cannot be shared equally by {} tensor-parallel ranks", options.heads,
+        options.kv_heads, tensor.size());
   for (int64_t i = 0; i < options.rotary_columns / 2; ++i) {
     const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(options.rotary_columns);
     inverse_frequency_.push_back(static_cast<float>(std::pow(options.rotary_base, -exponent)));
@@ -20,8 +28,8 @@ AttentionLayer::AttentionLayer(const std::string& name, const AttentionLayerOpti
 AttentionShape AttentionLayer::shape(int64_t batch, int64_t tokens) const {
   return {batch,
           tokens,
-          options_.heads,
-          options_.kv_heads,
+          heads_,
+          kv_heads_,
           options_.head_size,
           static_cast<float>(1.0 / std::sqrt(static_cast<double>(options_.head_size)))};
 }
@@ -30,6 +38,13 @@ TensorView AttentionLayer::inverse_frequency() const {
   return {const_cast<float*>(inverse_frequency_.data()),
           DType::f32,
           {static_cast<int64_t>(inverse_frequency_.size())}};
+}
+
+// The mask of a head is that of its number in the whole layer.
+Dropout AttentionLayer::dropout(const Pass& pass) const {
+  Dropout dropout = pass.dropout(options_.dropout, RandomUse::attention_dropout, options_.layer);
+  dropout.first_element = static_cast<uint64_t>(first_head_ * pass.batch.tokens);
+  return dropout;
 }
 
 void AttentionLayer::forward(const Pass& pass, TensorView x, TensorView y) const {
@@ -42,9 +57,7 @@ void AttentionLayer::forward(const Pass& pass, TensorView x, TensorView y) const
   }
   const TensorView out = pass.saved.push(x.dtype(), {rows, s.heads * s.head_size});
   const TensorView log_sum_exp = pass.saved.push(DType::f32, {s.batch, s.heads, s.tokens});
-  attention_forward(pass.exec, s, qkv, pass.batch.document_starts,
-                    pass.dropout(options_.dropout, RandomUse::attention_dropout, options_.layer), out,
-                    log_sum_exp);
+  attention_forward(pass.exec, s, qkv, pass.batch.document_starts, dropout(pass), out, log_sum_exp);
   if (!y.empty()) output_.forward(pass.exec, out, y);
 }
 
@@ -57,9 +70,8 @@ void AttentionLayer::backward(const Pass& pass, TensorView dy, TensorView x, Ten
   const TensorView dout = pass.exec.workspace.allocate(dy.dtype(), out.shape());
   output_.backward(pass.exec, dy, out, dout);
   const TensorView dqkv = pass.exec.workspace.allocate(dy.dtype(), qkv.shape());
-  attention_backward(pass.exec, s, qkv, pass.batch.document_starts,
-                     pass.dropout(options_.dropout, RandomUse::attention_dropout, options_.layer), out,
-                     log_sum_exp, dout, dqkv);
+  attention_backward(pass.exec, s, qkv, pass.batch.document_starts, dropout(pass), out, log_sum_exp, dout,
+                     dqkv);
   if (options_.rotary_columns > 0) {
     rope(pass.exec, s, RopeStyle::half, pass.batch.positions, inverse_frequency(), true, dqkv);
   }
@@ -86,9 +98,9 @@ void AttentionLayer::visit(const ParameterVisitor& visitor) {
 }
 
 size_t AttentionLayer::saved_bytes(int64_t rows, size_t element) const {
-  const int64_t columns = (2 * options_.heads + 2 * options_.kv_heads) * options_.head_size;
+  const int64_t columns = (2 * heads_ + 2 * kv_heads_) * options_.head_size;
   return static_cast<size_t>(rows) *
-         (static_cast<size_t>(columns) * element + static_cast<size_t>(options_.heads) * 4);
+         (static_cast<size_t>(columns) * element + static_cast<size_t>(heads_) * 4);
 }
 
 }  // namespace megalith

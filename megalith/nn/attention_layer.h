@@ -31,11 +31,13 @@ struct LayerCache {
 
 class AttentionLayer {
  public:
-  AttentionLayer(const std::string& name, const AttentionLayerOptions& options);
+  /// Heads are shared by the ranks of `tensor`, which must divide both kinds of heads.
+  AttentionLayer(const std::string& name, const AttentionLayerOptions& options, const TensorParallel& tensor);
 
-  /// x, y [N,C]; with an empty y only what the backward pass needs is computed.
+  /// x, y [N,C]; y is a partial sum over ranks. With an empty y only what the backward pass needs is
+  /// computed.
   void forward(const Pass& pass, TensorView x, TensorView y) const;
-  /// dx is assigned; x is the forward input.
+  /// dx, a partial sum over ranks, is assigned; x is the forward input.
   void backward(const Pass& pass, TensorView dy, TensorView x, TensorView dx);
   /// T new tokens of one sequence at positions past .. past+T-1.
   void forward_cached(const ExecContext& context, TensorView x, TensorView positions, int64_t past,
@@ -47,9 +49,13 @@ class AttentionLayer {
  private:
   AttentionShape shape(int64_t batch, int64_t tokens) const;
   TensorView inverse_frequency() const;
+  Dropout dropout(const Pass& pass) const;
 
   AttentionLayerOptions options_;
-  Linear packed_, output_;
+  int64_t heads_, kv_heads_;  // of this rank
+  int64_t first_head_;
+  ColumnParallelLinear packed_;
+  RowParallelLinear output_;
   std::vector<float> inverse_frequency_;
 };
 

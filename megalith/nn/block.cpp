@@ -11,12 +11,13 @@ ResidualBranchOptions branch_options(ResidualBranchOptions options, uint32_t whi
 
 }  // namespace
 
-Block::Block(const std::string& name, const BlockOptions& options)
+Block::Block(const std::string& name, const BlockOptions& options, const TensorParallel& tensor)
     : hidden_(options.attention.hidden),
+      tensor_(tensor),
       attention_(name + ".attention_norm", name + ".attention", hidden_, branch_options(options.branch, 0),
-                 options.attention),
+                 options.attention, tensor),
       feed_forward_(name + ".feed_forward_norm", name + ".feed_forward", hidden_,
-                    branch_options(options.branch, 1), options.feed_forward) {}
+                    branch_options(options.branch, 1), options.feed_forward, tensor) {}
 
 void Block::forward(const Pass& pass, TensorView x, TensorView y) const {
   Saved& saved = pass.saved;
@@ -66,7 +67,7 @@ void Block::visit(const ParameterVisitor& visitor) {
 
 size_t Block::saved_bytes(int64_t rows, size_t element, Recompute recompute) const {
   if (recompute == Recompute::full) return 0;
-  const size_t middle = static_cast<size_t>(rows * hidden_) * element;
+  const size_t middle = static_cast<size_t>(tensor_.stream_rows(rows) * hidden_) * element;
   const size_t feed_forward = feed_forward_.saved_bytes(rows, hidden_, element);
   const size_t attention = recompute == Recompute::none ? attention_.saved_bytes(rows, hidden_, element) : 0;
   return middle + feed_forward + attention;

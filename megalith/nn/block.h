@@ -18,9 +18,10 @@ struct BlockOptions {
 
 class Block {
  public:
-  Block(const std::string& name, const BlockOptions& options);
+  Block(const std::string& name, const BlockOptions& options, const TensorParallel& tensor);
 
-  /// x, y [N,C]; x must stay as it is until the backward pass.
+  /// x, y [N,C], or this rank's rows of it with sequence parallelism; x must stay as it is until the backward
+  /// pass.
   void forward(const Pass& pass, TensorView x, TensorView y) const;
   /// `d` holds the gradient with respect to y and receives the one with respect to x.
   void backward(const Pass& pass, TensorView x, TensorView d);
@@ -29,13 +30,14 @@ class Block {
                       TensorView x) const;
   void visit(const ParameterVisitor& visitor);
 
-  /// Bytes that forward leaves saved, besides its input and output.
+  /// Bytes that forward leaves saved for a batch of `rows` rows, besides its input and output.
   size_t saved_bytes(int64_t rows, size_t element, Recompute recompute) const;
   /// Bytes that forward or backward saves for a moment beyond saved_bytes().
   size_t recomputed_bytes(int64_t rows, size_t element, Recompute recompute) const;
 
  private:
   int64_t hidden_;
+  TensorParallel tensor_;
   ResidualBranch<AttentionLayer> attention_;
   ResidualBranch<FeedForward> feed_forward_;
 };

@@ -1,31 +1,51 @@
 #include "megalith/nn/embedding_layer.h"
 
+#include "megalith/ops/elementwise.h"
 #include "megalith/ops/embedding.h"
 
 namespace megalith {
 
-EmbeddingLayer::EmbeddingLayer(const EmbeddingOptions& options)
+EmbeddingLayer::EmbeddingLayer(const EmbeddingOptions& options, const TensorParallel& tensor)
     : options_(options),
-      token_(make_parameter("embedding.token.weight", {options.vocabulary, options.hidden},
-                            {Initialization::Kind::normal, options.standard_deviation}, true)),
+      tensor_(tensor),
+      share_(options.vocabulary, options.padded_vocabulary, tensor),
+      token_(make_vocabulary_table("embedding.token.weight", share_, options.hidden,
+                                   options.standard_deviation, tensor)),
       position_(make_parameter("embedding.position.weight", {options.positions, options.hidden},
-                               {Initialization::Kind::normal, options.standard_deviation}, true)) {
-  token_.allocated_rows = options.padded_vocabulary;
-}
+                               {Initialization::Kind::normal, options.standard_deviation}, true)) {}
 
 Dropout EmbeddingLayer::dropout(const Pass& pass) const {
   return pass.dropout(options_.dropout, RandomUse::embedding_dropout, 0);
 }
 
 void EmbeddingLayer::forward(const Pass& pass, TensorView y) const {
-  embedding_forward(pass.exec, pass.batch.token_ids, pass.batch.positions, token_.value, position_table(),
-                    dropout(pass), y);
+  const TokenBatch& batch = pass.batch;
+  if (tensor_.size() == 1) {
+    embedding_forward(pass.exec, batch.token_ids, batch.positions, token_.value, position_table(),
+                      dropout(pass), y);
+    return;
+  }
+  ArenaScope scope(pass.exec.workspace);
+  const TensorView tokens = pass.exec.workspace.allocate(y.dtype(), {batch.rows(), options_.hidden});
+  embedding_lookup_part(pass.exec, batch.token_ids, token_.value, share_.part, tokens);
+  tensor_.reduce(pass.exec, tokens);
+  Dropout mask = dropout(pass);
+  mask.first_position += static_cast<uint64_t>(tensor_.first_stream_row(batch.rows()));
+  embedding_finish(pass.exec, tensor_.own_rows(tokens), tensor_.own_rows(batch.positions), position_table(),
+                   mask, y);
 }
 
 void EmbeddingLayer::backward(const Pass& pass, TensorView dy) {
+  ArenaScope scope(pass.exec.workspace);
+  TensorView all = dy;
+  if (tensor_.sequence_parallel()) {
+    all = pass.exec.workspace.allocate(dy.dtype(), {pass.batch.rows(), options_.hidden});
+    convert(pass.exec, dy, tensor_.own_rows(all));
+    tensor_.gather(pass.exec, all);
+  }
   token_.start_gradient_zeroed(pass.exec);
   if (options_.positions > 0) position_.start_gradient_zeroed(pass.exec);
-  embedding_backward(pass.exec, dy, pass.batch.token_ids, pass.batch.positions, dropout(pass),
+  embedding_backward(pass.exec, all, pass.batch.token_ids, share_.part, pass.batch.positions, dropout(pass),
                      token_.gradient, options_.positions > 0 ? position_.gradient : TensorView());
 }
 

@@ -1,8 +1,8 @@
-// Token embedding, learned positions when the model has them, and dropout.
+// Token embedding, vocabulary-parallel; learned positions when the model has them; dropout.
 #pragma once
 
-#include "megalith/nn/parameter.h"
 #include "megalith/nn/pass.h"
+#include "megalith/nn/vocabulary_table.h"
 
 namespace megalith {
 
@@ -16,14 +16,15 @@ struct EmbeddingOptions {
 
 class EmbeddingLayer {
  public:
-  explicit EmbeddingLayer(const EmbeddingOptions& options);
+  EmbeddingLayer(const EmbeddingOptions& options, const TensorParallel& tensor);
 
-  /// y [N,C].
+  /// y [N,C], or this rank's rows of it with sequence parallelism.
   void forward(const Pass& pass, TensorView y) const;
   void backward(const Pass& pass, TensorView dy);
+  /// With the whole token table.
   void forward_only(const ExecContext& exec, TensorView token_ids, TensorView positions, TensorView y) const;
   void visit(const ParameterVisitor& visitor);
-  /// The token table [V padded, C], which a tied output layer shares.
+  /// This rank's part of the token table [V padded, C], which a tied output layer shares.
   Parameter& token_table() { return token_; }
   const Parameter& token_table() const { return token_; }
 
@@ -32,6 +33,8 @@ class EmbeddingLayer {
   Dropout dropout(const Pass& pass) const;
 
   EmbeddingOptions options_;
+  TensorParallel tensor_;
+  VocabularyShare share_;
   Parameter token_, position_;
 };
 

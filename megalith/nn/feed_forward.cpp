@@ -2,16 +2,19 @@
 
 namespace megalith {
 
-FeedForward::FeedForward(const std::string& name, const FeedForwardOptions& options)
+FeedForward::FeedForward(const std::string& name, const FeedForwardOptions& options,
+                         const TensorParallel& tensor)
     : options_(options),
-      up_(name + ".up", options.hidden, is_gated(options.activation) ? 2 * options.inner : options.inner,
-          options.bias, options.standard_deviation),
-      down_(name + ".down", options.inner, options.hidden, options.bias, options.output_standard_deviation) {}
+      up_(name + ".up", options.hidden,
+          std::vector<int64_t>(is_gated(options.activation) ? 2 : 1, options.inner), options.bias,
+          options.standard_deviation, tensor, "columns of the feed-forward network"),
+      down_(name + ".down", options.inner, options.hidden, options.bias, options.output_standard_deviation,
+            tensor, "columns of the feed-forward network") {}
 
 void FeedForward::forward(const Pass& pass, TensorView x, TensorView y) const {
   const TensorView inner = pass.saved.push(x.dtype(), {x.rows(), up_.outputs()});
   up_.forward(pass.exec, x, inner);
-  const TensorView activated = pass.saved.push(x.dtype(), {x.rows(), options_.inner});
+  const TensorView activated = pass.saved.push(x.dtype(), {x.rows(), down_.inputs()});
   activation_forward(pass.exec, options_.activation, inner, activated);
   if (!y.empty()) down_.forward(pass.exec, activated, y);
 }
@@ -31,7 +34,7 @@ void FeedForward::forward_only(const ExecContext& context, TensorView x, TensorV
   ArenaScope scope(context.workspace);
   const TensorView inner = context.workspace.allocate(x.dtype(), {x.rows(), up_.outputs()});
   up_.forward(context, x, inner);
-  const TensorView activated = context.workspace.allocate(x.dtype(), {x.rows(), options_.inner});
+  const TensorView activated = context.workspace.allocate(x.dtype(), {x.rows(), down_.inputs()});
   activation_forward(context, options_.activation, inner, activated);
   down_.forward(context, activated, y);
 }
@@ -42,7 +45,7 @@ void FeedForward::visit(const ParameterVisitor& visitor) {
 }
 
 size_t FeedForward::saved_bytes(int64_t rows, size_t element) const {
-  return static_cast<size_t>(rows) * static_cast<size_t>(up_.outputs() + options_.inner) * element;
+  return static_cast<size_t>(rows) * static_cast<size_t>(up_.outputs() + down_.inputs()) * element;
 }
 
 }  // namespace megalith

@@ -18,11 +18,13 @@ struct FeedForwardOptions {
 
 class FeedForward {
  public:
-  FeedForward(const std::string& name, const FeedForwardOptions& options);
+  /// The inner columns are shared by the ranks of `tensor`.
+  FeedForward(const std::string& name, const FeedForwardOptions& options, const TensorParallel& tensor);
 
-  /// x, y [N,C]; with an empty y only what the backward pass needs is computed.
+  /// x, y [N,C]; y is a partial sum over ranks. With an empty y only what the backward pass needs is
+  /// computed.
   void forward(const Pass& pass, TensorView x, TensorView y) const;
-  /// dx is assigned; x is the forward input.
+  /// dx, a partial sum over ranks, is assigned; x is the forward input.
   void backward(const Pass& pass, TensorView dy, TensorView x, TensorView dx);
   /// Without saving anything.
   void forward_only(const ExecContext& context, TensorView x, TensorView y) const;
@@ -31,7 +33,8 @@ class FeedForward {
 
  private:
   FeedForwardOptions options_;
-  Linear up_, down_;
+  ColumnParallelLinear up_;
+  RowParallelLinear down_;
 };
 
 }  // namespace megalith

@@ -1,10 +1,10 @@
 // Final norm, output projection onto the vocabulary, and cross-entropy, in chunks of rows: the logits are
-// never stored whole.
+// never stored whole. Tensor-parallel ranks each have the columns of their part of the vocabulary.
 #pragma once
 
 #include "megalith/nn/norm_layer.h"
-#include "megalith/nn/parameter.h"
 #include "megalith/nn/pass.h"
+#include "megalith/nn/vocabulary_table.h"
 
 namespace megalith {
 
@@ -20,15 +20,16 @@ struct HeadOptions {
 class LanguageModelHead {
  public:
   /// A tied head uses the values and gradients of `token_table`.
-  LanguageModelHead(const HeadOptions& options, Parameter* token_table);
+  LanguageModelHead(const HeadOptions& options, Parameter* token_table, const TensorParallel& tensor);
 
-  /// losses [N] F32 of each row, without weights; 0 where there is no target.
+  /// x [N,C], or this rank's rows of it with sequence parallelism; losses [N] F32 of each row, without
+  /// weights; 0 where there is no target.
   void loss(const Pass& pass, TensorView x, TensorView losses) const;
-  /// The same, and at once the whole backward pass: `d` [N,C] receives the gradient of sum(loss_weights *
-  /// losses) with respect to x, and parameter gradients accumulate. Doing both together is what spares the
-  /// logits.
+  /// The same, and at once the whole backward pass: `d`, of x's shape, receives the gradient of
+  /// sum(loss_weights * losses) with respect to x, and parameter gradients accumulate. Doing both together is
+  /// what spares the logits.
   void loss_and_gradient(const Pass& pass, TensorView x, TensorView losses, TensorView d);
-  /// logits [N, V padded] F32; columns from V on mean nothing.
+  /// logits [N, V padded] F32; columns from V on mean nothing. With the whole vocabulary.
   void logits(const ExecContext& exec, TensorView x, TensorView logits) const;
   void visit(const ParameterVisitor& visitor);
 
@@ -39,10 +40,20 @@ class LanguageModelHead {
   const Parameter& projection() const { return token_table_ != nullptr ? *token_table_ : weight_; }
   Parameter& projection() { return token_table_ != nullptr ? *token_table_ : weight_; }
 
+  /// The final norm of this rank's stream, for all rows: [N,C] from `workspace`. `saved` is null without a
+  /// backward pass.
+  TensorView normalize(const ExecContext& exec, TensorView x, int64_t rows, Saved* saved) const;
+  TensorView allocate_logits(const ExecContext& exec, DType dtype, int64_t rows) const;
+  /// Exchanges what the ranks need of each other's logits; log_sum_exp and losses [n].
+  void exchange(const ExecContext& exec, TensorView logits, TensorView targets, TensorView log_sum_exp,
+                TensorView losses) const;
+
   HeadOptions options_;
+  TensorParallel tensor_;
+  VocabularyShare share_;
   Parameter* token_table_;
   NormLayer norm_;
-  Parameter weight_;  // [V, C] when not tied
+  Parameter weight_;  // this rank's part of [V, C] when not tied
 };
 
 }  // namespace megalith

@@ -1,19 +1,19 @@
 #include "megalith/nn/linear.h"
 
+#include <numeric>
+#include <utility>
+
 #include "megalith/ops/matmul.h"
 
 namespace megalith {
 
-Linear::Linear(const std::string& name, int64_t inputs, int64_t outputs, bool bias, float standard_deviation)
-    : has_bias_(bias),
-      weight_(make_parameter(name + ".weight", {outputs, inputs},
-                             {Initialization::Kind::normal, standard_deviation}, true)),
-      bias_(make_parameter(name + ".bias", {outputs}, {}, false)) {
+Linear::Linear(Parameter weight, Parameter bias, bool has_bias, bool adds_bias)
+    : has_bias_(has_bias), adds_bias_(adds_bias), weight_(std::move(weight)), bias_(std::move(bias)) {
   weight_.is_product_weight = true;
 }
 
 void Linear::forward(const ExecContext& context, TensorView x, TensorView y) const {
-  product_forward(context, x, weight_, has_bias_ ? bias_.value : TensorView(), y);
+  product_forward(context, x, weight_, adds_bias_ ? bias_.value : TensorView(), y);
 }
 
 void Linear::backward(const ExecContext& context, TensorView dy, TensorView x, TensorView dx) {
@@ -29,5 +29,23 @@ void Linear::visit(const ParameterVisitor& visitor) {
   visitor(weight_);
   if (has_bias_) visitor(bias_);
 }
+
+ColumnParallelLinear::ColumnParallelLinear(const std::string& name, int64_t inputs,
+                                           const std::vector<int64_t>& parts, bool bias,
+                                           float standard_deviation, const TensorParallel& tensor,
+                                           const char* what)
+    : Linear(make_parameter(
+                 name + ".weight", {std::accumulate(parts.begin(), parts.end(), int64_t{0}), inputs},
+                 {Initialization::Kind::normal, standard_deviation}, true, tensor.slice(0, parts, what)),
+             make_parameter(name + ".bias", {std::accumulate(parts.begin(), parts.end(), int64_t{0})}, {},
+                            false, tensor.slice(0, parts, what)),
+             bias, bias) {}
+
+RowParallelLinear::RowParallelLinear(const std::string& name, int64_t inputs, int64_t outputs, bool bias,
+                                     float standard_deviation, const TensorParallel& tensor, const char* what)
+    : Linear(make_parameter(name + ".weight", {outputs, inputs},
+                            {Initialization::Kind::normal, standard_deviation}, true,
+                            tensor.slice(1, {inputs}, what)),
+             make_parameter(name + ".bias", {outputs}, {}, false), bias, bias && tensor.rank() == 0) {}
 
 }  // namespace megalith

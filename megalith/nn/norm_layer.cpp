@@ -2,12 +2,15 @@
 
 namespace megalith {
 
-NormLayer::NormLayer(const std::string& name, NormKind kind, int64_t columns, bool bias, double epsilon)
+NormLayer::NormLayer(const std::string& name, NormKind kind, int64_t columns, bool bias, double epsilon,
+                     const TensorParallel& tensor)
     : kind_(kind),
       has_bias_(bias),
       epsilon_(static_cast<float>(epsilon)),
       weight_(make_parameter(name + ".weight", {columns}, {Initialization::Kind::ones, 0}, false)),
-      bias_(make_parameter(name + ".bias", {columns}, {}, false)) {}
+      bias_(make_parameter(name + ".bias", {columns}, {}, false)) {
+  weight_.gradient_is_partial = bias_.gradient_is_partial = tensor.sequence_parallel();
+}
 
 void NormLayer::forward(const ExecContext& context, TensorView x, TensorView y, Saved& saved) const {
   const TensorView mean = kind_ == NormKind::layer ? saved.push(DType::f32, {x.rows()}) : TensorView();

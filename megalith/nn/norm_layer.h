@@ -11,7 +11,8 @@ namespace megalith {
 
 class NormLayer {
  public:
-  NormLayer(const std::string& name, NormKind kind, int64_t columns, bool bias, double epsilon);
+  NormLayer(const std::string& name, NormKind kind, int64_t columns, bool bias, double epsilon,
+            const TensorParallel& tensor);
 
   /// Saves the statistics; x must outlive the backward pass, to which the caller hands it again.
   void forward(const ExecContext& context, TensorView x, TensorView y, Saved& saved) const;

@@ -25,7 +25,7 @@ void Parameter::start_gradient_zeroed(const ExecContext& context) {
 }
 
 void Parameter::pack(const ExecContext& context, Arena& arena) {
-  const size_t bytes = packed_weight_bytes(value.dtype(), allocated_rows, shape[1]);
+  const size_t bytes = packed_weight_bytes(value.dtype(), allocated_rows, value.columns());
   packed = pack_weight(context, value, arena.allocate(DType::u8, {static_cast<int64_t>(bytes)}));
 }
 
@@ -38,11 +38,13 @@ void product_forward(const ExecContext& context, TensorView x, const Parameter& 
   }
 }
 
-Parameter make_parameter(std::string name, const Shape& shape, Initialization initialization, bool decay) {
+Parameter make_parameter(std::string name, const Shape& shape, Initialization initialization, bool decay,
+                         TensorSlice slice) {
   Parameter parameter;
   parameter.name = std::move(name);
   parameter.shape = shape;
-  parameter.allocated_rows = shape.rank() > 0 ? shape[0] : 1;
+  parameter.slice = std::move(slice);
+  parameter.allocated_rows = shape.rank() > 0 ? parameter.local_shape()[0] : 1;
   parameter.initialization = initialization;
   parameter.decay = decay;
   return parameter;
@@ -78,13 +80,57 @@ void ParameterBuffers::finish_gradients(const ExecContext& context) {
   }
 }
 
+void ParameterBuffers::sum_partial_gradients(const ExecContext& context, const TensorParallel& tensor) {
+  if (tensor.size() == 1) return;
+  // They are many and small, so they travel together.
+  std::vector<const ParameterSlot*> partial;
+  int64_t total = 0;
+  for (const ParameterSlot& slot : slots_) {
+    if (!slot.parameter->gradient_is_partial) continue;
+    partial.push_back(&slot);
+    total += slot.elements;
+  }
+  if (partial.empty()) return;
+  ArenaScope scope(context.workspace);
+  const TensorView together = context.workspace.allocate(DType::f32, {total});
+  const auto copy_all = [&](bool back) {
+    int64_t at = 0;
+    for (const ParameterSlot* slot : partial) {
+      const TensorView own = gradients_.slice(slot->offset, slot->offset + slot->elements);
+      const TensorView packed = together.slice(at, at + slot->elements);
+      back ? convert(context, packed, own) : convert(context, own, packed);
+      at += slot->elements;
+    }
+  };
+  copy_all(false);
+  tensor.all_reduce(context, together);
+  copy_all(true);
+}
+
+namespace {
+
+// out[i] = normal number first + i of the stream.
+void fill_normal(const ExecContext& context, const RandomStream& stream, float standard_deviation,
+                 int64_t first, int64_t elements, float* out) {
+  const int64_t end = first + elements;
+#pragma omp parallel for num_threads(context.threads) schedule(static) if (elements > 4096)
+  for (int64_t block = first / 4; block < (end + 3) / 4; ++block) {
+    const auto normals = stream.normals(static_cast<uint64_t>(block));
+    for (int64_t i = std::max(first, block * 4); i < std::min(block * 4 + 4, end); ++i) {
+      out[i - first] = normals[static_cast<size_t>(i % 4)] * standard_deviation;
+    }
+  }
+}
+
+}  // namespace
+
 void initialize_parameters(const ExecContext& context, const std::vector<ParameterSlot>& slots, uint64_t seed,
                            TensorView weights) {
   fill_zero(context, weights);
   for (const ParameterSlot& slot : slots) {
     const Parameter& parameter = *slot.parameter;
     float* out = weights.data<float>() + slot.offset;
-    const int64_t elements = parameter.shape.elements();  // Padding rows stay zero.
+    const int64_t elements = parameter.local_shape().elements();  // Padding rows stay zero.
     const RandomStream stream(seed, RandomUse::initialization, hash_name(parameter.name));
     switch (parameter.initialization.kind) {
       case Initialization::Kind::zeros:
@@ -93,13 +139,11 @@ void initialize_parameters(const ExecContext& context, const std::vector<Paramet
         for (int64_t i = 0; i < elements; ++i) out[i] = 1.0f;
         break;
       case Initialization::Kind::normal:
-#pragma omp parallel for num_threads(context.threads) schedule(static)
-        for (int64_t block = 0; block < (elements + 3) / 4; ++block) {
-          const auto normals = stream.normals(static_cast<uint64_t>(block));
-          for (int64_t i = block * 4; i < std::min(block * 4 + 4, elements); ++i) {
-            out[i] = normals[static_cast<size_t>(i % 4)] * parameter.initialization.standard_deviation;
-          }
-        }
+        parameter.slice.for_each_run(
+            parameter.shape, 0, elements, [&](int64_t local, int64_t global, int64_t count) {
+              fill_normal(context, stream, parameter.initialization.standard_deviation, global, count,
+                          out + local);
+            });
         break;
     }
   }

@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "megalith/nn/tensor_parallel.h"
 #include "megalith/ops/matmul.h"
 #include "megalith/tensor/exec.h"
+#include "megalith/tensor/tensor_slice.h"
 
 namespace megalith {
 
@@ -23,14 +25,19 @@ struct Parameter {
   std::string name;
   /// The shape that the model means; checkpoints and exports hold exactly this.
   Shape shape;
-  /// Rows allocated; beyond shape[0] only for vocabulary tables, whose padding stays zero and is never
-  /// stored.
+  /// What this rank of a tensor-parallel group holds of it; the whole when the ranks hold copies.
+  TensorSlice slice;
+  /// Rows allocated; beyond local_shape()[0] only for vocabulary tables, whose padding stays zero and is
+  /// never stored.
   int64_t allocated_rows = 0;
   Initialization initialization;
   /// Weight decay applies (matrices, not norms and biases).
   bool decay = false;
   /// The weight of a matrix product x W^T.
   bool is_product_weight = false;
+  /// Each rank of the tensor-parallel group sums its gradient over its own rows of the stream; the gradient
+  /// is the sum over ranks (norms under sequence parallelism).
+  bool gradient_is_partial = false;
 
   TensorView value;     // [allocated_rows, ...] in the compute type
   TensorView gradient;  // F32, the same shape; empty for inference
@@ -53,8 +60,9 @@ struct Parameter {
   /// Makes `packed`, for inference, in memory of `arena`.
   void pack(const ExecContext& context, Arena& arena);
 
+  Shape local_shape() const { return slice.local_shape(shape); }
   Shape allocated_shape() const {
-    Shape allocated = shape;
+    Shape allocated = local_shape();
     if (allocated.rank() > 0) allocated.set(0, allocated_rows);
     return allocated;
   }
@@ -65,7 +73,8 @@ struct Parameter {
 void product_forward(const ExecContext& context, TensorView x, const Parameter& weight, TensorView bias,
                      TensorView y);
 
-Parameter make_parameter(std::string name, const Shape& shape, Initialization initialization, bool decay);
+Parameter make_parameter(std::string name, const Shape& shape, Initialization initialization, bool decay,
+                         TensorSlice slice = {});
 
 using ParameterVisitor = std::function<void(Parameter&)>;
 
@@ -96,6 +105,8 @@ class ParameterBuffers {
   void forget_gradients();
   /// Clears the gradient of every parameter that no backward pass of this step has reached.
   void finish_gradients(const ExecContext& context);
+  /// Completes the gradients that are partial sums over the ranks of `tensor`.
+  void sum_partial_gradients(const ExecContext& context, const TensorParallel& tensor);
 
  private:
   std::vector<ParameterSlot> slots_;
@@ -103,8 +114,8 @@ class ParameterBuffers {
   TensorView values_, gradients_;
 };
 
-/// Fills fp32 weights [elements], laid out as the buffers are, from the parameters' initialisation. Element i
-/// of a parameter depends on (seed, parameter name, i) alone.
+/// Fills fp32 weights [elements], laid out as the buffers are, from the parameters' initialisation. An
+/// element depends on (seed, parameter name, its number in the whole parameter) alone, whoever holds it.
 void initialize_parameters(const ExecContext& context, const std::vector<ParameterSlot>& slots, uint64_t seed,
                            TensorView weights);
 

@@ -26,8 +26,10 @@ inline ModelConfig tiny_config(ModelForm form) {
 
 /// A model with its buffers and everything that a pass needs.
 struct TinyModel {
-  TinyModel(const ModelConfig& config, DType dtype, uint64_t seed, int threads = 2)
-      : exec{workspace, threads}, model(config), saved(activations) {
+  /// The weights do not depend on `tensor`, of which the model is one rank's part.
+  TinyModel(const ModelConfig& config, DType dtype, uint64_t seed, int threads = 2,
+            const TensorParallel& tensor = {})
+      : exec{workspace, threads}, model(config, tensor), saved(activations) {
     buffers = std::make_unique<ParameterBuffers>(
         [this](const ParameterVisitor& visitor) { model.walk(visitor); }, dtype, weights, &gradients);
     std::mt19937_64 generator(seed);
@@ -35,12 +37,19 @@ struct TinyModel {
     for (const ParameterSlot& slot : buffers->slots()) {
       const Parameter& parameter = *slot.parameter;
       const bool is_norm_weight = parameter.initialization.kind == Initialization::Kind::ones;
+      std::vector<float> whole;
+      for (int64_t i = 0; i < parameter.shape.elements(); ++i) {
+        whole.push_back(static_cast<float>((is_norm_weight ? 1.0 : 0.0) + 0.2 * normal(generator)));
+      }
       dispatch_float(dtype, [&]<class T>(std::type_identity<T>) {
         T* data = parameter.value.data<T>();
-        for (int64_t i = 0; i < parameter.shape.elements(); ++i) {
-          data[i] =
-              static_cast<T>(static_cast<float>((is_norm_weight ? 1.0 : 0.0) + 0.2 * normal(generator)));
-        }
+        parameter.slice.for_each_run(parameter.shape, 0, parameter.local_shape().elements(),
+                                     [&](int64_t local, int64_t global, int64_t count) {
+                                       for (int64_t i = 0; i < count; ++i) {
+                                         data[local + i] =
+                                             static_cast<T>(whole[static_cast<size_t>(global + i)]);
+                                       }
+                                     });
       });
     }
   }
