@@ -22,6 +22,7 @@
 #include "megalith/ops/dropout.h"
 #include "megalith/ops/elementwise.h"
 #include "megalith/ops/embedding.h"
+#include "megalith/ops/exact_sum.h"
 #include "megalith/ops/loss.h"
 #include "megalith/ops/machine_peak.h"
 #include "megalith/ops/matmul.h"
@@ -324,8 +325,10 @@ void add_streams(Bench& bench, int64_t n) {
             [=, &context] { adamw_update(context, step, w, m, v, g, {}); });
   bench.add("adamw with bf16 copy", Ceiling::memory, 30 * count,
             [=, &context] { adamw_update(context, step, w, m, v, g, copy); });
-  bench.add("sum of squares", Ceiling::memory, 4 * count,
-            [=, &context] { (void)sum_of_squares(context, g); });
+  bench.add("sum of squares", Ceiling::memory, 4 * count, [=, &context] {
+    ExactSum sum;
+    sum.add_squares(context, g);
+  });
   bench.add("first not finite", Ceiling::memory, 4 * count,
             [=, &context] { (void)first_not_finite(context, g); });
   bench.add("convert F32 to BF16", Ceiling::memory, 6 * count, [=, &context] { convert(context, w, copy); });

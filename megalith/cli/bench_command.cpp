@@ -213,7 +213,8 @@ void bench_train(const Options& options) {
       arenas.workspace, recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : default_threads(),
       &profiler};
   const auto self = make_self_communicator();
-  TrainingStep step(recipe, arenas, exec, *self);
+  ParallelGroups groups(*self, 1, 1);
+  TrainingStep step(recipe, arenas, exec, groups);
   step.initialize();
   const DType dtype = compute_type(recipe.train.precision);
   MachinePeak peak;
@@ -249,7 +250,7 @@ void bench_train(const Options& options) {
       3 * forward_flops_per_token(recipe.model, recipe.data.sequence_length) * tokens_per_second;
   const double share = flops / peak_flops(peak, dtype);
   uint64_t predicted = 0, measured = 0;
-  const auto memory = measure_memory(predict_memory(step.model(), recipe, 1), arenas);
+  const auto memory = measure_memory(predict_memory(recipe, groups.grid, groups.place), arenas);
   fmt::print("{} B{} T{}: {:.0f} tokens/s (median of {}, best {:.0f}), {:.0f} GFLOP/s = {:.2f} of the peak\n",
              kPrecisionNames[static_cast<size_t>(recipe.train.precision)], recipe.train.global_batch,
              recipe.data.sequence_length, tokens_per_second, options.steps,

@@ -65,61 +65,87 @@ HeadOptions head_options(const ModelConfig& config) {
 
 }  // namespace
 
-Transformer::Transformer(const ModelConfig& config, const TensorParallel& tensor)
-    : config_(config),
-      tensor_(tensor),
-      embedding_(embedding_options(config), tensor),
-      head_(head_options(config), &embedding_.token_table(), tensor) {
-  blocks_.reserve(static_cast<size_t>(config.num_layers));
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+Transformer::Transformer(const ModelConfig& config, const TensorParallel& tensor, const ModelSlice& slice)
+    : config_(config), tensor_(tensor), slice_(slice) {
+  if (slice.has_embedding) embedding_.emplace(embedding_options(config), tensor);
+  blocks_.reserve(static_cast<size_t>(slice.layers()));
+  for (int64_t layer = slice.first_layer; layer < slice.end_layer; ++layer) {
     blocks_.emplace_back("layers." + std::to_string(layer), block_options(config, layer), tensor);
   }
-}
-
-void Transformer::loss(const Pass& pass, TensorView losses) const {
-  // Blocks that are to be recomputed leave nothing saved, so two buffers take turns.
-  const Pass forward{pass.exec, pass.batch, pass.saved, Recompute::full, pass.training, pass.seed};
-  ArenaScope scope(pass.exec.workspace);
-  const DType dtype = embedding_.token_table().value.dtype();
-  const Shape shape{tensor_.stream_rows(pass.batch.rows()), config_.hidden_size};
-  TensorView x = pass.exec.workspace.allocate(dtype, shape);
-  TensorView y = pass.exec.workspace.allocate(dtype, shape);
-  embedding_.forward(forward, x);
-  for (const Block& block : blocks_) {
-    block.forward(forward, x, y);
-    std::swap(x, y);
+  if (slice.has_head) {
+    head_.emplace(head_options(config), slice.has_embedding ? &embedding_->token_table() : nullptr, tensor);
   }
-  head_.loss(forward, x, losses);
 }
 
-void Transformer::loss_and_gradient(const Pass& pass, TensorView losses) {
+TensorView Transformer::begin(const Pass& pass, DType dtype) const {
+  return pass.saved.push(dtype, {tensor_.stream_rows(pass.batch.rows()), config_.hidden_size});
+}
+
+TensorView Transformer::forward(const Pass& pass, TensorView x) const {
   Saved& saved = pass.saved;
-  const DType dtype = embedding_.token_table().value.dtype();
-  const Shape shape{tensor_.stream_rows(pass.batch.rows()), config_.hidden_size};
-  TensorView x = saved.push(dtype, shape);
-  embedding_.forward(pass, x);
+  if (embedding_) embedding_->forward(pass, x);
   for (const Block& block : blocks_) {
-    const TensorView y = saved.push(dtype, shape);
+    const TensorView y = saved.push(x.dtype(), x.shape());
     block.forward(pass, x, y);
     saved.keep(x);
     x = y;
   }
-  ArenaScope scope(pass.exec.workspace);
-  const TensorView d = pass.exec.workspace.allocate(dtype, shape);
-  head_.loss_and_gradient(pass, x, losses, d);
+  return x;
+}
+
+void Transformer::head_backward(const Pass& pass, TensorView y, TensorView losses, TensorView d) {
+  head_->loss_and_gradient(pass, y, losses, d);
+}
+
+void Transformer::backward(const Pass& pass, TensorView d) {
+  Saved& saved = pass.saved;
   for (size_t layer = blocks_.size(); layer-- > 0;) {
     const TensorView input = saved.pop();
     blocks_[layer].backward(pass, input, d);
     saved.pop();  // the block's output
   }
-  embedding_.backward(pass, d);
+  if (embedding_) embedding_->backward(pass, d);
   saved.pop();
   saved.release();
 }
 
+void Transformer::loss_and_gradient(const Pass& pass, TensorView losses) {
+  const TensorView x = begin(pass, embedding_->token_table().value.dtype());
+  const TensorView y = forward(pass, x);
+  ArenaScope scope(pass.exec.workspace);
+  const TensorView d = pass.exec.workspace.allocate(y.dtype(), y.shape());
+  head_backward(pass, y, losses, d);
+  backward(pass, d);
+}
+
+TensorView Transformer::forward_only(const Pass& pass, TensorView x, TensorView y) const {
+  // Blocks that are to be recomputed leave nothing saved.
+  const Pass forward{pass.exec, pass.batch, pass.saved, Recompute::full, pass.training, pass.seed};
+  if (embedding_) embedding_->forward(forward, x);
+  for (const Block& block : blocks_) {
+    block.forward(forward, x, y);
+    std::swap(x, y);
+  }
+  return x;
+}
+
+void Transformer::head_loss(const Pass& pass, TensorView y, TensorView losses) const {
+  head_->loss(pass, y, losses);
+}
+
+void Transformer::loss(const Pass& pass, TensorView losses) const {
+  ArenaScope scope(pass.exec.workspace);
+  const DType dtype = embedding_->token_table().value.dtype();
+  const Shape shape{tensor_.stream_rows(pass.batch.rows()), config_.hidden_size};
+  const TensorView x = pass.exec.workspace.allocate(dtype, shape);
+  const TensorView y = pass.exec.workspace.allocate(dtype, shape);
+  head_loss(pass, forward_only(pass, x, y), losses);
+}
+
 void Transformer::forward_cached(const ExecContext& exec, TensorView token_ids, ModelCache& cache,
                                  TensorView logits) const {
-  check(tensor_.size() == 1, "generation runs on whole models, not on the part of a tensor-parallel rank");
+  check(tensor_.size() == 1 && embedding_ && head_,
+        "generation runs on whole models, not on the part of a rank");
   const int64_t tokens = token_ids.rows() * token_ids.columns();
   check(cache.length + tokens <= cache.capacity, "{} tokens do not fit a cache of {} that holds {}", tokens,
         cache.capacity, cache.length);
@@ -129,28 +155,31 @@ void Transformer::forward_cached(const ExecContext& exec, TensorView token_ids, 
   const TensorView positions = exec.workspace.allocate(DType::i32, {tokens});
   for (int64_t t = 0; t < tokens; ++t) positions.data<int32_t>()[t] = static_cast<int32_t>(cache.length + t);
   const TensorView x =
-      exec.workspace.allocate(embedding_.token_table().value.dtype(), {tokens, config_.hidden_size});
-  embedding_.forward_only(exec, token_ids, positions, x);
+      exec.workspace.allocate(embedding_->token_table().value.dtype(), {tokens, config_.hidden_size});
+  embedding_->forward_only(exec, token_ids, positions, x);
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     blocks_[layer].forward_cached(exec, positions, cache.length, cache.layers[layer], x);
   }
   cache.length += tokens;
   if (logits.empty()) return;
-  head_.logits(exec, x.slice(tokens - logits.rows(), tokens), logits);
+  head_->logits(exec, x.slice(tokens - logits.rows(), tokens), logits);
 }
 
 void Transformer::walk(const ParameterVisitor& visitor) {
-  embedding_.visit(visitor);
+  if (embedding_) embedding_->visit(visitor);
   for (Block& block : blocks_) block.visit(visitor);
-  head_.visit(visitor);
+  if (head_) head_->visit(visitor);
 }
 
-size_t Transformer::activation_bytes(int64_t rows, size_t element, Recompute recompute) const {
+size_t Transformer::kept_bytes(int64_t rows, size_t element, Recompute recompute) const {
   const size_t stream = static_cast<size_t>(tensor_.stream_rows(rows) * config_.hidden_size) * element;
-  const size_t layers = static_cast<size_t>(config_.num_layers);
-  const Block& block = blocks_.front();
-  return stream * (layers + 1) + layers * block.saved_bytes(rows, element, recompute) +
-         block.recomputed_bytes(rows, element, recompute);
+  size_t bytes = stream;
+  for (const Block& block : blocks_) bytes += stream + block.saved_bytes(rows, element, recompute);
+  return bytes;
+}
+
+size_t Transformer::transient_bytes(int64_t rows, size_t element, Recompute recompute) const {
+  return blocks_.empty() ? 0 : blocks_.front().recomputed_bytes(rows, element, recompute);
 }
 
 ModelCache make_cache(const ModelConfig& config, DType dtype, int64_t capacity, Arena& arena) {

@@ -1,6 +1,7 @@
 // A decoder-only transformer assembled from a ModelConfig.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "megalith/model/model_config.h"
@@ -17,11 +18,22 @@ struct ModelCache {
   std::vector<LayerCache> layers;
 };
 
+/// The layers of a model that a piece of a pipeline holds.
+struct ModelSlice {
+  int64_t first_layer = 0, end_layer = 0;
+  bool has_embedding = false, has_head = false;
+
+  static ModelSlice whole(const ModelConfig& config) { return {0, config.num_layers, true, true}; }
+  int64_t layers() const { return end_layer - first_layer; }
+};
+
 class Transformer {
  public:
-  /// Describes the parameters, those of one rank of `tensor`; nothing is allocated until ParameterBuffers
-  /// binds them. `config` must be resolved.
-  explicit Transformer(const ModelConfig& config, const TensorParallel& tensor = {});
+  /// Describes the parameters of a slice, those of one rank of `tensor`; nothing is allocated until
+  /// ParameterBuffers binds them. `config` must be resolved.
+  explicit Transformer(const ModelConfig& config, const TensorParallel& tensor = {})
+      : Transformer(config, tensor, ModelSlice::whole(config)) {}
+  Transformer(const ModelConfig& config, const TensorParallel& tensor, const ModelSlice& slice);
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
@@ -29,6 +41,26 @@ class Transformer {
   void loss(const Pass& pass, TensorView losses) const;
   /// The same with the backward pass: parameter gradients of sum(loss_weights * losses) accumulate.
   void loss_and_gradient(const Pass& pass, TensorView losses);
+
+  /// The passes of a slice, step by step. x [N,C] (with sequence parallelism this rank's rows of it) is the
+  /// stream that enters the first layer: with the embedding it is computed, without it the caller has filled
+  /// it with what the layer before gave.
+  ///
+  /// First begin() pushes x on `saved`; forward() then gives the stream behind the last layer, which stays as
+  /// it is until backward().
+  TensorView begin(const Pass& pass, DType dtype) const;
+  TensorView forward(const Pass& pass, TensorView x) const;
+  /// Only with the head, between forward() and backward(): losses [N] F32 from y, what forward() gave, and
+  /// the gradient with respect to it in d [N,C].
+  void head_backward(const Pass& pass, TensorView y, TensorView losses, TensorView d);
+  /// d [N,C] holds the gradient with respect to what forward() gave and receives that with respect to x; with
+  /// the embedding it means nothing afterwards. Everything that begin() and forward() saved is gone then.
+  void backward(const Pass& pass, TensorView d);
+  /// Without a backward pass: `x` and `y` [N,C] take turns, the one that is returned holds the result.
+  TensorView forward_only(const Pass& pass, TensorView x, TensorView y) const;
+  /// losses from what forward_only() gave. Only with the head.
+  void head_loss(const Pass& pass, TensorView y, TensorView losses) const;
+
   /// Appends tokens [T] I32 to the cached sequence and gives the logits of the last `logits.rows()` of them:
   /// logits [rows, V padded] F32. Throws Error when the cache or the model's positions do not hold them, or
   /// when the model is shared by ranks.
@@ -39,17 +71,22 @@ class Transformer {
   void walk(const ParameterVisitor& visitor);
   const ModelConfig& config() const { return config_; }
   const TensorParallel& tensor_parallel() const { return tensor_; }
+  const ModelSlice& slice() const { return slice_; }
+  /// Null without the embedding.
+  EmbeddingLayer* embedding() { return embedding_ ? &*embedding_ : nullptr; }
 
-  /// Bytes that loss_and_gradient holds in `saved` at its peak, for a batch of `rows` rows
-  /// (docs/architecture.md, memory).
-  size_t activation_bytes(int64_t rows, size_t element, Recompute recompute) const;
+  /// Bytes that the passes over `rows` rows hold in `saved` at their peak, from its kept and its transient
+  /// arena (docs/architecture.md, memory).
+  size_t kept_bytes(int64_t rows, size_t element, Recompute recompute) const;
+  size_t transient_bytes(int64_t rows, size_t element, Recompute recompute) const;
 
  private:
   ModelConfig config_;
   TensorParallel tensor_;
-  EmbeddingLayer embedding_;
+  ModelSlice slice_;
+  std::optional<EmbeddingLayer> embedding_;
   std::vector<Block> blocks_;
-  LanguageModelHead head_;
+  std::optional<LanguageModelHead> head_;
 };
 
 /// An empty cache for `capacity` tokens of dtype `dtype`, cut from `arena`.

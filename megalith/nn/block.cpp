@@ -21,10 +21,14 @@ Block::Block(const std::string& name, const BlockOptions& options, const TensorP
 
 void Block::forward(const Pass& pass, TensorView x, TensorView y) const {
   Saved& saved = pass.saved;
+  const Saved::Transient block_dropped(saved, pass.recompute == Recompute::full);
   const size_t before = saved.size();
   const TensorView middle = saved.push(x.dtype(), x.shape());
   const size_t with_middle = saved.size();
-  attention_.forward(pass, x, middle);
+  {
+    const Saved::Transient attention_dropped(saved, pass.recompute != Recompute::none);
+    attention_.forward(pass, x, middle);
+  }
   if (pass.recompute != Recompute::none) saved.truncate(with_middle);
   feed_forward_.forward(pass, middle, y);
   if (pass.recompute == Recompute::full) {
@@ -36,6 +40,7 @@ void Block::forward(const Pass& pass, TensorView x, TensorView y) const {
 
 void Block::backward(const Pass& pass, TensorView x, TensorView d) {
   Saved& saved = pass.saved;
+  const Saved::Transient computed_again(saved, pass.recompute == Recompute::full);
   if (pass.recompute == Recompute::full) {
     const TensorView middle = saved.push(x.dtype(), x.shape());
     attention_.forward(pass, x, middle);
@@ -44,6 +49,7 @@ void Block::backward(const Pass& pass, TensorView x, TensorView d) {
   }
   const TensorView middle = saved.pop();
   feed_forward_.backward(pass, middle, d);
+  const Saved::Transient attention_again(saved, pass.recompute != Recompute::none);
   if (pass.recompute == Recompute::attention) attention_.forward(pass, x, TensorView());
   attention_.backward(pass, x, d);
   saved.pop();  // the tensor in the middle
@@ -74,15 +80,11 @@ size_t Block::saved_bytes(int64_t rows, size_t element, Recompute recompute) con
 }
 
 size_t Block::recomputed_bytes(int64_t rows, size_t element, Recompute recompute) const {
-  // With attention recompute the attention part is alive without the feed-forward part, before it and after
-  // it.
-  const size_t attention = attention_.saved_bytes(rows, hidden_, element);
-  const size_t feed_forward = feed_forward_.saved_bytes(rows, hidden_, element);
   switch (recompute) {
     case Recompute::none:
       return 0;
     case Recompute::attention:
-      return attention > feed_forward ? attention - feed_forward : 0;
+      return attention_.saved_bytes(rows, hidden_, element);
     case Recompute::full:
       return saved_bytes(rows, element, Recompute::none);
   }

@@ -32,7 +32,7 @@ class Block {
 
   /// Bytes that forward leaves saved for a batch of `rows` rows, besides its input and output.
   size_t saved_bytes(int64_t rows, size_t element, Recompute recompute) const;
-  /// Bytes that forward or backward saves for a moment beyond saved_bytes().
+  /// Bytes that forward or backward saves for a moment, from the transient arena.
   size_t recomputed_bytes(int64_t rows, size_t element, Recompute recompute) const;
 
  private:

@@ -43,10 +43,29 @@ void EmbeddingLayer::backward(const Pass& pass, TensorView dy) {
     convert(pass.exec, dy, tensor_.own_rows(all));
     tensor_.gather(pass.exec, all);
   }
-  token_.start_gradient_zeroed(pass.exec);
+  TensorView token_gradient = token_.gradient;
+  if (lookup_gradient_.empty()) {
+    token_.start_gradient_zeroed(pass.exec);
+  } else {
+    token_gradient = lookup_gradient_;
+    if (!lookup_started_) fill_zero(pass.exec, lookup_gradient_);
+    lookup_started_ = true;
+  }
   if (options_.positions > 0) position_.start_gradient_zeroed(pass.exec);
   embedding_backward(pass.exec, all, pass.batch.token_ids, share_.part, pass.batch.positions, dropout(pass),
-                     token_.gradient, options_.positions > 0 ? position_.gradient : TensorView());
+                     token_gradient, options_.positions > 0 ? position_.gradient : TensorView());
+}
+
+void EmbeddingLayer::separate_lookup_gradient(TensorView buffer) {
+  lookup_gradient_ = buffer.empty() ? buffer : buffer.reshape(token_.gradient.shape());
+  lookup_started_ = false;
+}
+
+void EmbeddingLayer::add_lookup_gradient(const ExecContext& exec) {
+  if (!lookup_started_) return;
+  token_.start_gradient_zeroed(exec);
+  add(exec, lookup_gradient_, token_.gradient);
+  lookup_started_ = false;
 }
 
 void EmbeddingLayer::forward_only(const ExecContext& exec, TensorView token_ids, TensorView positions,

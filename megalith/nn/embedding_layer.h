@@ -21,6 +21,11 @@ class EmbeddingLayer {
   /// y [N,C], or this rank's rows of it with sequence parallelism.
   void forward(const Pass& pass, TensorView y) const;
   void backward(const Pass& pass, TensorView dy);
+  /// From now on the gradients of look-ups add up in `buffer`, F32 of the token table's size, instead of with
+  /// those of a tied output layer, until add_lookup_gradient(). An empty buffer ends it.
+  void separate_lookup_gradient(TensorView buffer);
+  /// Adds what has been kept apart to the token table's gradient.
+  void add_lookup_gradient(const ExecContext& exec);
   /// With the whole token table.
   void forward_only(const ExecContext& exec, TensorView token_ids, TensorView positions, TensorView y) const;
   void visit(const ParameterVisitor& visitor);
@@ -36,6 +41,8 @@ class EmbeddingLayer {
   TensorParallel tensor_;
   VocabularyShare share_;
   Parameter token_, position_;
+  TensorView lookup_gradient_;  // empty when not kept apart
+  bool lookup_started_ = false;
 };
 
 }  // namespace megalith

@@ -15,8 +15,9 @@ LanguageModelHead::LanguageModelHead(const HeadOptions& options, Parameter* toke
       share_(options.vocabulary, options.padded_vocabulary, tensor),
       token_table_(options.tied ? token_table : nullptr),
       norm_("final_norm", options.norm, options.hidden, options.norm_bias, options.norm_epsilon, tensor),
-      weight_(
-          make_vocabulary_table("head.weight", share_, options.hidden, options.standard_deviation, tensor)) {
+      weight_(make_vocabulary_table(options.tied ? "embedding.token.weight" : "head.weight", share_,
+                                    options.hidden, options.standard_deviation, tensor)) {
+  weight_.is_copy = options.tied;
   projection().is_product_weight = true;
 }
 

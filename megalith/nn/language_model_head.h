@@ -19,7 +19,8 @@ struct HeadOptions {
 
 class LanguageModelHead {
  public:
-  /// A tied head uses the values and gradients of `token_table`.
+  /// A tied head uses the values and gradients of `token_table`; where that is null, on a pipeline stage
+  /// without the embedding, it holds a copy of it.
   LanguageModelHead(const HeadOptions& options, Parameter* token_table, const TensorParallel& tensor);
 
   /// x [N,C], or this rank's rows of it with sequence parallelism; losses [N] F32 of each row, without

@@ -63,20 +63,14 @@ void scale(const ExecContext& context, TensorView x, float factor) {
   });
 }
 
-double sum_of_squares(const ExecContext& context, TensorView x) {
-  expect_f32(x, "sum_of_squares");
-  ProfileScope scope(context, "optimizer");
-  const float* data = x.data<float>();
-  const int64_t blocks = (x.elements() + kSumBlock - 1) / kSumBlock;
-  ArenaScope arena(context.workspace);
-  double* sums =
-      static_cast<double*>(context.workspace.allocate(static_cast<size_t>(blocks) * sizeof(double)));
-  parallel_blocks(context, x.elements(), kSumBlock, [&](int64_t begin, int64_t end) {
-    sums[begin / kSumBlock] = cpu::kernels().element.sum_of_squares(data + begin, end - begin);
+void add(const ExecContext& context, TensorView x, TensorView sum) {
+  expect_f32(x, "add");
+  expect_f32(sum, "add");
+  check(x.elements() == sum.elements(), "add: {} elements to {}", x.elements(), sum.elements());
+  ProfileScope scope(context, "convert");
+  parallel_blocks(context, x.elements(), kBlock, [&](int64_t begin, int64_t end) {
+    cpu::kernels().element.add(x.data<float>() + begin, sum.data<float>() + begin, end - begin);
   });
-  double total = 0;
-  for (int64_t i = 0; i < blocks; ++i) total += sums[i];
-  return total;
 }
 
 int64_t first_not_finite(const ExecContext& context, TensorView x) {

@@ -13,9 +13,8 @@ void fill_zero(const ExecContext& context, TensorView x);
 /// x *= factor (any training dtype).
 void scale(const ExecContext& context, TensorView x, float factor);
 
-/// Sum of squares in double, in blocks of a fixed size, so that it does not depend on the number of threads.
-/// F32.
-double sum_of_squares(const ExecContext& context, TensorView x);
+/// sum += x, F32. Same number of elements.
+void add(const ExecContext& context, TensorView x, TensorView sum);
 
 /// Index of the first element that is infinite or NaN, or -1. F32.
 int64_t first_not_finite(const ExecContext& context, TensorView x);

@@ -1,6 +1,8 @@
 #include "megalith/ops/embedding.h"
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "megalith/ops/cpu/dispatch.h"
 #include "megalith/ops/mask_source.h"
@@ -120,18 +122,30 @@ void embedding_backward(const ExecContext& context, TensorView dy, TensorView to
   ProfileScope scope(context, "embedding");
   const int32_t* token = tokens.data<int32_t>();
   const int32_t* position = d_position_table.empty() ? nullptr : positions.data<int32_t>();
+  ArenaScope arena(context.workspace);
+  float* sum = context.workspace.allocate(DType::f32, {columns}).data<float>();
+  int32_t* by_token = context.workspace.allocate(DType::i32, {rows}).data<int32_t>();
+  std::iota(by_token, by_token + rows, 0);
+  std::sort(by_token, by_token + rows,
+            [&](int32_t a, int32_t b) { return token[a] != token[b] ? token[a] < token[b] : a < b; });
   // Rows may repeat, so threads share out columns: every table entry is summed in the order of the rows.
   constexpr int64_t kColumns = 64;
   parallel_blocks(context, columns, kColumns, [&](int64_t begin, int64_t end) {
-    for (int64_t n = 0; n < rows; ++n) {
-      const int64_t row = part.find(token[n], d_token_table.shape()[0]);
-      if (row >= 0) {
-        kernels.add_row(mask, row_of(dy, n), static_cast<float*>(row_of(d_token_table, row)), n, begin, end);
+    for (int64_t at = 0; at < rows;) {
+      const int32_t id = token[by_token[at]];
+      const int64_t table_row = part.find(id, d_token_table.shape()[0]);
+      std::fill(sum + begin, sum + end, 0.0f);
+      for (; at < rows && token[by_token[at]] == id; ++at) {
+        const int64_t n = by_token[at];
+        if (table_row >= 0) kernels.add_row(mask, row_of(dy, n), sum, n, begin, end);
       }
-      if (position != nullptr) {
-        kernels.add_row(mask, row_of(dy, n), static_cast<float*>(row_of(d_position_table, position[n])), n,
-                        begin, end);
-      }
+      if (table_row < 0) continue;
+      cpu::kernels().element.add(sum + begin, static_cast<float*>(row_of(d_token_table, table_row)) + begin,
+                                 end - begin);
+    }
+    for (int64_t n = 0; position != nullptr && n < rows; ++n) {
+      kernels.add_row(mask, row_of(dy, n), static_cast<float*>(row_of(d_position_table, position[n])), n,
+                      begin, end);
     }
   });
 }

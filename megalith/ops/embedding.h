@@ -24,7 +24,9 @@ void embedding_finish(const ExecContext& context, TensorView x, TensorView posit
                       TensorView position_table, const Dropout& dropout, TensorView y);
 
 /// d_token_table [V,C] and d_position_table [P,C] (F32, the latter may be empty) += dy, in an order fixed by
-/// N alone. Tokens outside `part`, whose rows d_token_table has, are left out.
+/// the tokens alone. The rows of a token are summed first and then added to the table once, so that a table
+/// which begins with another gradient (of a tied output layer) gets the sum of the two, rounded as if each
+/// had been computed by itself. Tokens outside `part`, whose rows d_token_table has, are left out.
 void embedding_backward(const ExecContext& context, TensorView dy, TensorView tokens,
                         const VocabularyPart& part, TensorView positions, const Dropout& dropout,
                         TensorView d_token_table, TensorView d_position_table);

@@ -18,12 +18,14 @@ constexpr const char* kFirstMoment = "first_moment/";
 constexpr const char* kSecondMoment = "second_moment/";
 
 // Calls work(name, shape, first, part of `owned`) for every parameter's elements in [begin, end) of the flat
-// buffers, without vocabulary padding. `owned` begins at `origin`.
+// buffers, without vocabulary padding; with or without those that another rank stands for. `owned` begins at
+// `origin`.
 template <class Work>
 void for_parts(const ParameterBuffers& parameters, PartRange range, TensorView owned, int64_t origin,
-               Work&& work) {
+               bool with_copies, Work&& work) {
   if (owned.empty()) return;
   for (const ParameterSlot& slot : parameters.slots()) {
+    if (slot.parameter->is_copy && !with_copies) continue;
     const Shape& shape = slot.parameter->shape;
     const int64_t begin = std::max(slot.offset, range.begin);
     const int64_t end = std::min(slot.offset + shape.elements(), range.end);
@@ -35,7 +37,7 @@ void for_parts(const ParameterBuffers& parameters, PartRange range, TensorView o
 std::vector<CheckpointTensor> named_parts(const ParameterBuffers& parameters, PartRange range,
                                           TensorView owned, int64_t origin, const char* prefix) {
   std::vector<CheckpointTensor> tensors;
-  for_parts(parameters, range, owned, origin,
+  for_parts(parameters, range, owned, origin, false,
             [&](const std::string& name, const Shape& shape, int64_t first, TensorView part) {
               if (part.elements() == shape.elements()) {
                 tensors.emplace_back(prefix + name, part.reshape(shape));
@@ -48,7 +50,7 @@ std::vector<CheckpointTensor> named_parts(const ParameterBuffers& parameters, Pa
 
 void load_parts(const CheckpointReader& reader, const ParameterBuffers& parameters, PartRange range,
                 TensorView owned, const char* prefix) {
-  for_parts(parameters, range, owned, range.begin,
+  for_parts(parameters, range, owned, range.begin, true,
             [&](const std::string& name, const Shape& shape, int64_t first, TensorView part) {
               reader.read(prefix + name, shape, first, part.span<float>());
             });
@@ -79,7 +81,8 @@ void remove_old_checkpoints(const fs::path& run, const CheckpointConfig& config)
 
 void save_checkpoint(const fs::path& run, const Recipe& recipe, const ParameterBuffers& parameters,
                      const Optimizer& optimizer, const TrainingState& state,
-                     const std::string& tokenizer_json, Communicator& ranks) {
+                     const std::string& tokenizer_json, ParallelGroups& groups) {
+  Communicator& ranks = groups.world;
   const fs::path directory = run / "checkpoints" / checkpoint_name(state.step);
   const bool first = ranks.rank() == 0;
   std::optional<CheckpointWriter> writer;
@@ -87,7 +90,7 @@ void save_checkpoint(const fs::path& run, const Recipe& recipe, const ParameterB
     if (first) writer.emplace(directory);
   });
   // Each rank writes its part of everything, whether it owns more or not.
-  const PartRange part = part_range(parameters.elements(), ranks.rank(), ranks.size());
+  const PartRange part = part_range(parameters.elements(), groups.place.data, groups.grid.data());
   const int64_t origin = optimizer.range().begin;
   agree(ranks, [&] {
     if (!first) writer.emplace(directory, true);

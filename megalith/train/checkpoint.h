@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "megalith/comm/communicator.h"
+#include "megalith/comm/parallel_groups.h"
 #include "megalith/formats/checkpoint_directory.h"
 #include "megalith/train/optimizer.h"
 #include "megalith/train/training_state.h"
@@ -15,7 +15,7 @@ namespace megalith {
 /// padding is not written. Every rank writes a part; all call this together.
 void save_checkpoint(const std::filesystem::path& run, const Recipe& recipe,
                      const ParameterBuffers& parameters, const Optimizer& optimizer,
-                     const TrainingState& state, const std::string& tokenizer_json, Communicator& ranks);
+                     const TrainingState& state, const std::string& tokenizer_json, ParallelGroups& groups);
 
 /// Fills this rank's range of master weights and moments from a checkpoint of any number of ranks; the caller
 /// refreshes the compute copy. Throws InputError that names the file or tensor when one is missing, damaged

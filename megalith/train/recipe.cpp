@@ -138,16 +138,27 @@ void Recipe::describe(ConfigVisitor& v) {
             "Samples of a validation, and of the test at the end; always the same ones.");
 
   v.table("parallel",
-          "Layout over ranks (mpirun -n N megalith train ...). Data parallel is the number of ranks.");
+          "Layout over ranks (mpirun -n N megalith train ...). Data parallel is what the number of ranks "
+          "leaves.");
   v.integer("tensor", parallel.tensor, 1, 1, "", "Ranks that share each layer; only 1 so far.");
-  v.integer("pipeline", parallel.pipeline, 1, 1, "", "Stages of layers; only 1 so far.");
-  v.integer("virtual_pipeline", parallel.virtual_pipeline, 1, 1, "", "Pieces of a stage; only 1 so far.");
+  v.integer("pipeline", parallel.pipeline, 1, 4096, "",
+            "Pipeline stages: each holds a part of the layers on ranks of its own.");
+  v.integer("virtual_pipeline", parallel.virtual_pipeline, 1, 4096, "",
+            "Pieces of layers a stage (interleaved 1F1B): divides the idle time of the pipeline, for more "
+            "messages.");
+  v.choice("pipeline_schedule", parallel.pipeline_schedule, kPipelineScheduleNames,
+           "1f1b keeps at most as many micro-batches alive as there are stages; gpipe keeps all.");
+  v.text(
+      "layer_split", parallel.layer_split,
+      "Layers of each piece: even, cost (the output layer counts as so many layers), or numbers like 3,4,5.");
   v.integer("expert", parallel.expert, 1, 1, "", "Ranks that share experts; only 1 so far.");
   v.boolean("sequence_parallel", parallel.sequence_parallel,
             "Norms and dropout split over the tensor ranks.");
   v.integer("zero_stage", parallel.zero_stage, 0, 1, "",
             "ZeRO: 0 keeps everything on every rank; 1 cuts the optimizer states (master weights, moments) "
-            "over the ranks.");
+            "over the data-parallel ranks.");
+  v.real("hang_seconds", parallel.hang_seconds, 1.0, 1e6, "seconds",
+         "A rank that finishes no operation for so long hangs, and ends the job.");
 }
 
 Recipe Recipe::load(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
@@ -205,6 +216,15 @@ void Recipe::resolve() {
   check_input(parallel.zero_stage == 0 || optimizer.type != OptimizerType::lamb,
               "parallel.zero_stage = 1 cuts tensors over ranks, but optimizer.type = \"lamb\" needs the norm "
               "of whole tensors");
+  check_input(parallel.virtual_pipeline == 1 || parallel.pipeline > 1,
+              "parallel.virtual_pipeline = {} needs parallel.pipeline above 1", parallel.virtual_pipeline);
+  check_input(
+      parallel.virtual_pipeline == 1 || parallel.pipeline_schedule != PipelineSchedule::gpipe,
+      "parallel.virtual_pipeline = {} interleaves pieces, which parallel.pipeline_schedule = \"gpipe\" "
+      "does not",
+      parallel.virtual_pipeline);
+  split_layers(parallel.layer_split, model.num_layers,
+               static_cast<int>(parallel.pipeline * parallel.virtual_pipeline), 0.0, 0.0);
   check_input(!parallel.sequence_parallel,
               "parallel.sequence_parallel needs parallel.tensor above 1, which is not there yet");
 }

@@ -12,6 +12,7 @@
 #include "megalith/base/config.h"
 #include "megalith/model/model_config.h"
 #include "megalith/nn/pass.h"
+#include "megalith/parallel/pipeline_schedule.h"
 
 namespace megalith {
 
@@ -97,6 +98,9 @@ struct LogConfig {
 
 struct ParallelConfig {
   int64_t tensor = 1, pipeline = 1, virtual_pipeline = 1, expert = 1;
+  PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
+  std::string layer_split = "even";
+  double hang_seconds = 25;
   bool sequence_parallel = false;
   int64_t zero_stage = 0;
   bool operator==(const ParallelConfig&) const = default;

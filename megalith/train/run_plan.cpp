@@ -81,7 +81,8 @@ int64_t count_steps(const Recipe& recipe) {
 
 std::string describe_run(Recipe recipe, int ranks) {
   resolve_vocabulary(recipe);
-  Transformer model(recipe.model);
+  const ProcessGrid grid(ranks, static_cast<int>(recipe.parallel.pipeline),
+                         static_cast<int>(recipe.parallel.tensor));
   std::string out;
   const auto line = [&](const std::string& text) { out += text + "\n"; };
   line(fmt::format("parameters        {}", format_count(count_parameters(recipe.model))));
@@ -107,7 +108,7 @@ std::string describe_run(Recipe recipe, int ranks) {
                    flops * static_cast<double>(recipe.train.global_batch * recipe.data.sequence_length)));
   uint64_t total = 0;
   line(ranks > 1 ? "predicted memory of a rank" : "predicted memory");
-  for (const MemoryLine& memory : predict_memory(model, recipe, ranks)) {
+  for (const MemoryLine& memory : predict_memory(recipe, grid, grid.place(0))) {
     line(fmt::format("  {:<18}{}", memory.kind, format_bytes(memory.predicted)));
     total += memory.predicted;
   }

@@ -71,12 +71,15 @@ class Run {
         schedule_(recipe_),
         scaler_({recipe_.train.loss_scale_start, recipe_.train.loss_scale_floor,
                  recipe_.train.loss_scale_interval, recipe_.train.loss_scale_patience}) {
+    ranks_.set_hang_seconds(recipe_.parallel.hang_seconds);
     agree(ranks_, [this] {
       check_memory();
       open_data();
     });
     check_same_everywhere();
-    step_.emplace(recipe_, arenas_, exec_, ranks_);
+    groups_.emplace(ranks_, static_cast<int>(recipe_.parallel.pipeline),
+                    static_cast<int>(recipe_.parallel.tensor));
+    step_.emplace(recipe_, arenas_, exec_, *groups_);
     start(options.resume);
   }
 
@@ -96,11 +99,15 @@ class Run {
       if (source != nullptr) source->require_vocabulary(recipe_.model.vocab_size);
     }
   }
+  ProcessGrid grid() const {
+    return {ranks_.size(), static_cast<int>(recipe_.parallel.pipeline),
+            static_cast<int>(recipe_.parallel.tensor)};
+  }
   // Better a word before the run than a kill in the middle of it.
   void check_memory() const {
-    Transformer model(recipe_.model);
     uint64_t predicted = 0;
-    for (const MemoryLine& line : predict_memory(model, recipe_, ranks_.size())) predicted += line.predicted;
+    for (const MemoryLine& line : predict_memory(recipe_, grid(), grid().place(ranks_.rank())))
+      predicted += line.predicted;
     check_input(predicted <= total_memory_bytes(),
                 "the run needs {} of memory (megalith train --dry-run says for what); this machine has {}: "
                 "use a smaller "
@@ -138,6 +145,7 @@ class Run {
   LearningRateSchedule schedule_;
   LossScaler scaler_;
   BatchSources sources_;
+  std::optional<ParallelGroups> groups_;
   std::optional<TrainingStep> step_;
   TrainingState state_;
   std::optional<FileLock> lock_;  // on the first rank
@@ -257,7 +265,7 @@ void Run::save() {
   state_.loss_scaler = scaler_.state();
   if (first_) log_->flush();
   save_checkpoint(directory_, recipe_, step_->parameters(), step_->optimizer(), state_, tokenizer_json_,
-                  ranks_);
+                  *groups_);
   saved_step_ = state_.step;
 }
 
@@ -352,17 +360,23 @@ void Run::log_memory_and_time() {
     parts += fmt::format("{}\"{}\": {:.6f}", parts.empty() ? "" : ", ", entry.part, entry.seconds);
   }
   for (const MemoryLine& line :
-       measure_memory(predict_memory(step_->model(), recipe_, ranks_.size()), arenas_)) {
+       measure_memory(predict_memory(recipe_, groups_->grid, groups_->place), arenas_)) {
     memory += fmt::format("{}\"{}\": {{\"predicted\": {}, \"measured\": {}}}", memory.empty() ? "" : ", ",
                           line.kind, line.predicted, line.measured);
   }
-  const CommunicationCounters& exchanged = ranks_.counters();
+  std::string groups;
+  for (const Communicator* group :
+       {&ranks_, groups_->pipeline.get(), groups_->data.get(), groups_->tensor.get()}) {
+    if (group->size() == 1 && group != &ranks_) continue;
+    const CommunicationCounters& exchanged = group->counters();
+    groups += fmt::format(
+        "{}{{\"group\": \"{}\", \"ranks\": {}, \"calls\": {}, \"bytes\": {}, \"seconds\": {:.6f}}}",
+        groups.empty() ? "" : ", ", group->name(), group->size(), exchanged.calls, exchanged.bytes,
+        exchanged.seconds);
+  }
   log_->note(
       "profile", state_.step,
-      fmt::format(
-          "\"seconds\": {{{}}}, \"memory\": {{{}}}, \"communication\": {{\"ranks\": {}, \"calls\": {}, "
-          "\"bytes\": {}, \"seconds\": {:.6f}}}",
-          parts, memory, ranks_.size(), exchanged.calls, exchanged.bytes, exchanged.seconds));
+      fmt::format("\"seconds\": {{{}}}, \"memory\": {{{}}}, \"communication\": [{}]", parts, memory, groups));
 }
 
 // Whether a signal has come to any rank, so that all stop after the same step.

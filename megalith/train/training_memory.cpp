@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "megalith/parallel/pipeline_executor.h"
 #include "megalith/train/optimizer.h"
+#include "megalith/train/stage_layout.h"
 
 namespace megalith {
 
@@ -26,31 +28,56 @@ uint64_t workspace_bytes(const ModelConfig& model, int64_t rows, size_t element)
 
 }  // namespace
 
-std::vector<MemoryLine> predict_memory(Transformer& model, const Recipe& recipe, int ranks) {
-  uint64_t elements = 0;
-  model.walk([&](Parameter& parameter) {
-    elements += (static_cast<uint64_t>(parameter.allocated_shape().elements()) + 15) / 16 * 16;
-  });
-  const uint64_t multiple = 16 * static_cast<uint64_t>(ranks);
-  elements = (elements + multiple - 1) / multiple * multiple;
-  const uint64_t owned = recipe.parallel.zero_stage > 0 ? elements / static_cast<uint64_t>(ranks) : elements;
+uint64_t TrainingArenas::high_water(const std::string& kind) const {
+  uint64_t bytes = 0;
+  for (const Arena* arena : {&weights, &gradients, &optimizer, &recomputed, &workspace}) {
+    if (arena->name() == kind) bytes += arena->high_water();
+  }
+  for (const Arena& arena : alive_) {
+    if (arena.name() == kind) bytes += arena.high_water();
+  }
+  return bytes;
+}
+
+std::vector<MemoryLine> predict_memory(const Recipe& recipe, const ProcessGrid& grid,
+                                       const GridPlace& place) {
   const DType compute = compute_type(recipe.train.precision);
+  const size_t element = size_of(compute);
   const int64_t rows =
       std::min(recipe.train.micro_batch, recipe.train.global_batch) * recipe.data.sequence_length;
-  return {{"weights", elements * size_of(compute), 0},
-          {"gradients", elements * 4, 0},
+  const TensorParallel tensor =
+      TensorParallel::described(place.tensor, grid.tensor(), recipe.parallel.sequence_parallel);
+  const std::vector<int64_t> alive = most_micro_batches_alive(recipe, grid, place);
+  const std::vector<ModelSlice> slices = stage_slices(recipe, place.pipeline);
+  uint64_t elements = 0, lookup_elements = 0, activations = 0, recomputed = 0;
+  for (size_t chunk = 0; chunk < slices.size(); ++chunk) {
+    Transformer model(recipe.model, tensor, slices[chunk]);
+    model.walk([&](Parameter& parameter) {
+      const uint64_t own = static_cast<uint64_t>(parameter.allocated_shape().elements());
+      if (parameter.name == "embedding.token.weight" && separates_lookup_gradient(recipe, grid, place))
+        lookup_elements = own;
+      elements += (own + 15) / 16 * 16;
+    });
+    activations +=
+        static_cast<uint64_t>(alive[chunk]) * model.kept_bytes(rows, element, recipe.train.recompute);
+    recomputed = std::max<uint64_t>(recomputed, model.transient_bytes(rows, element, recipe.train.recompute));
+  }
+  const uint64_t data_ranks = static_cast<uint64_t>(grid.data());
+  const uint64_t multiple = 16 * data_ranks;
+  elements = (elements + multiple - 1) / multiple * multiple;
+  const uint64_t owned = recipe.parallel.zero_stage > 0 ? elements / data_ranks : elements;
+  const uint64_t stream =
+      static_cast<uint64_t>(tensor.stream_rows(rows) * recipe.model.hidden_size) * element;
+  const uint64_t messages = static_cast<uint64_t>(pipeline_buffers(pipeline_shape(recipe)) - 1) * stream;
+  return {{"weights", elements * element, 0},
+          {"gradients", (elements + lookup_elements) * 4, 0},
           {"optimizer states", owned * Optimizer::bytes_per_element(recipe.optimizer, compute), 0},
-          {"activations", model.activation_bytes(rows, size_of(compute), recipe.train.recompute), 0},
-          {"workspace", workspace_bytes(recipe.model, rows, size_of(compute)), 0}};
+          {"activations", activations + recomputed, 0},
+          {"workspace", workspace_bytes(recipe.model, rows, element) + messages, 0}};
 }
 
 std::vector<MemoryLine> measure_memory(std::vector<MemoryLine> lines, const TrainingArenas& arenas) {
-  for (MemoryLine& line : lines) {
-    for (const Arena* arena :
-         {&arenas.weights, &arenas.gradients, &arenas.optimizer, &arenas.activations, &arenas.workspace}) {
-      if (arena->name() == line.kind) line.measured = arena->high_water();
-    }
-  }
+  for (MemoryLine& line : lines) line.measured = arenas.high_water(line.kind);
   return lines;
 }
 

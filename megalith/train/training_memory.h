@@ -2,34 +2,46 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
-#include "megalith/model/transformer.h"
+#include "megalith/comm/process_grid.h"
+#include "megalith/tensor/arena.h"
 #include "megalith/train/recipe.h"
 
 namespace megalith {
 
-struct TrainingArenas {
+class TrainingArenas {
+ public:
   Arena weights{"weights"};
   Arena gradients{"gradients"};
   Arena optimizer{"optimizer states"};
-  Arena activations{"activations"};
+  /// What recompute drops again.
+  Arena recomputed{"activations"};
   Arena workspace{"workspace"};
+
+  /// One arena for each micro-batch that is alive; made when first asked for.
+  Arena& activations(size_t micro_batch) {
+    while (alive_.size() <= micro_batch) alive_.emplace_back("activations");
+    return alive_[micro_batch];
+  }
+  /// High-water mark of all arenas of this kind.
+  uint64_t high_water(const std::string& kind) const;
+
+ private:
+  std::deque<Arena> alive_;
 };
 
-/// Bytes by kind. With P parameters (padded) of the compute type's size e, and N rows of a micro-batch:
-/// weights e P, gradients 4 P, optimizer states 4 to 12 P (Optimizer::bytes_per_element), activations
-/// Transformer::activation_bytes(N).
+/// Bytes by kind on one rank (docs/architecture.md, memory).
 struct MemoryLine {
   std::string kind;
   uint64_t predicted = 0;
   uint64_t measured = 0;
 };
 
-/// Predictions for one of `ranks` data-parallel ranks, without measurements. ZeRO 1 divides the optimizer
-/// states by their number.
-std::vector<MemoryLine> predict_memory(Transformer& model, const Recipe& recipe, int ranks);
+/// Predictions for the rank at `place`, without measurements.
+std::vector<MemoryLine> predict_memory(const Recipe& recipe, const ProcessGrid& grid, const GridPlace& place);
 
 /// The same lines with the high-water marks of the arenas.
 std::vector<MemoryLine> measure_memory(std::vector<MemoryLine> predicted, const TrainingArenas& arenas);

@@ -2,34 +2,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "megalith/ops/elementwise.h"
+#include "megalith/ops/exact_sum.h"
 
 namespace megalith {
 
-namespace {
-
-template <class T>
-TensorView view_of(std::vector<T>& values, const Shape& shape) {
-  return {values.data(), dtype_of<T>(), shape};
-}
-
-}  // namespace
-
 TrainingStep::TrainingStep(const Recipe& recipe, TrainingArenas& arenas, const ExecContext& exec,
-                           Communicator& ranks)
+                           ParallelGroups& groups)
     : recipe_(recipe),
       exec_(exec),
-      ranks_(ranks),
-      model_(recipe.model),
-      parameters_([this](const ParameterVisitor& visitor) { model_.walk(visitor); },
-                  compute_type(recipe.train.precision), arenas.weights, &arenas.gradients, ranks.size()),
+      groups_(groups),
+      stage_(recipe, arenas, exec, groups),
+      parameters_([this](const ParameterVisitor& visitor) { stage_.walk(visitor); },
+                  compute_type(recipe.train.precision), arenas.weights, &arenas.gradients,
+                  groups.grid.data()),
       optimizer_(recipe.optimizer, parameters_, arenas.optimizer,
-                 recipe.parallel.zero_stage > 0 ? own_part() : PartRange{0, parameters_.elements()}),
-      saved_(arenas.activations) {}
+                 recipe.parallel.zero_stage > 0 ? own_part() : PartRange{0, parameters_.elements()}) {}
 
 PartRange TrainingStep::own_part() const {
-  return part_range(parameters_.elements(), ranks_.rank(), ranks_.size());
+  return part_range(parameters_.elements(), groups_.place.data, groups_.grid.data());
 }
 
 void TrainingStep::initialize() {
@@ -49,59 +42,50 @@ void TrainingStep::refresh_weights() {
 void TrainingStep::gather_weights() {
   if (recipe_.parallel.zero_stage == 0) return;
   const ProfileScope scope(exec_, "communication");
-  ranks_.all_gather(parameters_.values());
+  groups_.data->all_gather(parameters_.values());
 }
 
-Pass TrainingStep::make_pass(const TokenBatch& tokens, bool training) {
-  return {
-      exec_, tokens, saved_, recipe_.train.recompute, training, static_cast<uint64_t>(recipe_.train.seed)};
+void TrainingStep::for_own_gradients(const std::function<void(const Parameter&, TensorView)>& work) const {
+  const PartRange own = own_part();
+  for (const ParameterSlot& slot : parameters_.slots()) {
+    const Parameter& parameter = *slot.parameter;
+    const int64_t begin = std::max(slot.offset, own.begin),
+                  end = std::min(slot.offset + slot.elements, own.end);
+    if (begin < end && !parameter.is_copy) work(parameter, parameters_.gradients().slice(begin, end));
+  }
 }
 
-TokenBatch TrainingStep::view(double loss_weight, uint64_t first_sample) {
-  const int64_t n = batch_.rows * batch_.sequence_length;
-  loss_weights_.resize(static_cast<size_t>(n));
-  for (size_t i = 0; i < loss_weights_.size(); ++i) {
-    loss_weights_[i] = batch_.loss_mask[i] * static_cast<float>(loss_weight);
-    if (batch_.loss_mask[i] == 0) batch_.targets[i] = -1;
-  }
-  TokenBatch tokens;
-  tokens.batch = batch_.rows;
-  tokens.tokens = batch_.sequence_length;
-  tokens.token_ids = view_of(batch_.tokens, {n});
-  tokens.positions = view_of(batch_.positions, {n});
-  if (recipe_.data.reset_at_documents) {
-    tokens.document_starts = view_of(batch_.document_start, {batch_.rows, batch_.sequence_length});
-  }
-  tokens.targets = view_of(batch_.targets, {n});
-  tokens.loss_weights = view_of(loss_weights_, {n});
-  tokens.first_position = first_sample * static_cast<uint64_t>(batch_.sequence_length);
-  return tokens;
-}
-
-TrainingStep::LossSum TrainingStep::sum_losses(TensorView losses) const {
-  LossSum sum;
-  const float* values = losses.data<float>();
-  for (int64_t i = 0; i < losses.elements(); ++i) {
-    if (batch_.loss_mask[static_cast<size_t>(i)] != 0) sum.loss += values[i];
-  }
-  sum.tokens = batch_.loss_tokens;
-  return sum;
+// Parameters and parts begin at multiples of ExactSum's groups, so that the sum is the same however the model
+// and its gradients are shared out.
+double TrainingStep::sum_of_squares() {
+  ExactSum sum;
+  for_own_gradients([&](const Parameter&, TensorView gradient) { sum.add_squares(exec_, gradient); });
+  Communicator& world = groups_.world;
+  std::vector<ExactSum> all(static_cast<size_t>(world.size()));
+  all[static_cast<size_t>(world.rank())] = sum;
+  world.all_gather({all.data(), DType::u8, {static_cast<int64_t>(all.size() * sizeof(ExactSum))}});
+  ExactSum total;
+  for (const ExactSum& part : all) total.add(part);
+  return total.value();
 }
 
 std::string TrainingStep::find_not_finite() {
-  const PartRange own = own_part();
   std::string found;
-  for (const ParameterSlot& slot : parameters_.slots()) {
-    const int64_t begin = std::max(slot.offset, own.begin),
-                  end = std::min(slot.offset + slot.elements, own.end);
-    if (begin >= end || first_not_finite(exec_, parameters_.gradients().slice(begin, end)) < 0) continue;
-    found = "the gradient of " + slot.parameter->name;
-    break;
-  }
-  for (const std::string& text : ranks_.gather_texts(found)) {
+  for_own_gradients([&](const Parameter& parameter, TensorView gradient) {
+    if (found.empty() && first_not_finite(exec_, gradient) >= 0) found = "the gradient of " + parameter.name;
+  });
+  for (const std::string& text : groups_.world.gather_texts(found)) {
     if (!text.empty()) return text;
   }
   return "the gradient norm";
+}
+
+std::array<double, 2> TrainingStep::sum_losses(const Stage::LossSum& own) {
+  std::array<double, 2> sums{};
+  // The ranks of a tensor group know the same losses.
+  if (groups_.place.tensor == 0) sums = {own.loss, static_cast<double>(own.tokens)};
+  groups_.world.sum(sums);
+  return sums;
 }
 
 StepResult TrainingStep::run(const BatchSource& source, const TrainingState& state, int64_t samples,
@@ -111,34 +95,21 @@ StepResult TrainingStep::run(const BatchSource& source, const TrainingState& sta
   // Every token weighs one over the nominal number of tokens; once the number that counts is known, the
   // update makes it exact.
   const double nominal_tokens = static_cast<double>(samples * recipe_.data.sequence_length);
-  const int64_t micro_batches = (samples + recipe_.train.micro_batch - 1) / recipe_.train.micro_batch;
-  const PartRange own = part_range(micro_batches, ranks_.rank(), ranks_.size());
-  double sums[2] = {0, 0};  // loss, tokens
-  for (int64_t micro_batch = own.begin; micro_batch < own.end; ++micro_batch) {
-    const int64_t offset = micro_batch * recipe_.train.micro_batch;
-    const int64_t rows = std::min(recipe_.train.micro_batch, samples - offset);
-    const uint64_t first = static_cast<uint64_t>(state.consumed_samples + offset);
-    source.fill(first, rows, batch_);
-    const TokenBatch tokens = view(loss_scale / nominal_tokens, first);
-    ArenaScope scope(exec_.workspace);
-    const TensorView losses = exec_.workspace.allocate(DType::f32, {tokens.rows()});
-    model_.loss_and_gradient(make_pass(tokens, true), losses);
-    const LossSum sum = sum_losses(losses);
-    sums[0] += sum.loss;
-    sums[1] += static_cast<double>(sum.tokens);
-  }
-  parameters_.finish_gradients(exec_);
+  const Stage::LossSum own = stage_.train(source, static_cast<uint64_t>(state.consumed_samples), samples,
+                                          own_micro_batches(recipe_, samples, groups_.grid, groups_.place),
+                                          loss_scale / nominal_tokens);
+  stage_.finish_gradients(parameters_);
+  std::array<double, 2> sums{};
   {
     const ProfileScope scope(exec_, "communication");
-    ranks_.sum(sums);
+    sums = sum_losses(own);
     if (recipe_.parallel.zero_stage == 0) {
-      ranks_.all_reduce(parameters_.gradients());
+      groups_.data->all_reduce(parameters_.gradients());
     } else {
-      ranks_.reduce_scatter(parameters_.gradients());
+      groups_.data->reduce_scatter(parameters_.gradients());
     }
   }
-  double squares = sum_of_squares(exec_, parameters_.gradients().slice(own_part().begin, own_part().end));
-  ranks_.sum({&squares, 1});
+  const double squares = sum_of_squares();
   result.loss_tokens = static_cast<int64_t>(sums[1]);
   const double counted = static_cast<double>(std::max<int64_t>(result.loss_tokens, 1));
   result.loss = sums[0] / counted;
@@ -159,22 +130,8 @@ StepResult TrainingStep::run(const BatchSource& source, const TrainingState& sta
 }
 
 double TrainingStep::validate(const BatchSource& source, int64_t samples) {
-  double sums[2] = {0, 0};
-  const int64_t micro_batches = (samples + recipe_.train.micro_batch - 1) / recipe_.train.micro_batch;
-  const PartRange own = part_range(micro_batches, ranks_.rank(), ranks_.size());
-  for (int64_t micro_batch = own.begin; micro_batch < own.end; ++micro_batch) {
-    const int64_t first = micro_batch * recipe_.train.micro_batch;
-    const int64_t rows = std::min(recipe_.train.micro_batch, samples - first);
-    source.fill(static_cast<uint64_t>(first), rows, batch_);
-    const TokenBatch tokens = view(1.0, static_cast<uint64_t>(first));
-    ArenaScope scope(exec_.workspace);
-    const TensorView losses = exec_.workspace.allocate(DType::f32, {tokens.rows()});
-    model_.loss(make_pass(tokens, false), losses);
-    const LossSum sum = sum_losses(losses);
-    sums[0] += sum.loss;
-    sums[1] += static_cast<double>(sum.tokens);
-  }
-  ranks_.sum(sums);
+  const std::array<double, 2> sums = sum_losses(
+      stage_.evaluate(source, samples, own_micro_batches(recipe_, samples, groups_.grid, groups_.place)));
   return sums[0] / std::max(sums[1], 1.0);
 }
 

@@ -1,16 +1,13 @@
 // One optimizer step: micro-batches through the model, gradient norm, clipping, overflow decision, update.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
-#include <vector>
 
-#include "megalith/comm/communicator.h"
-#include "megalith/data/batch_source.h"
-#include "megalith/model/transformer.h"
 #include "megalith/train/optimizer.h"
-#include "megalith/train/recipe.h"
-#include "megalith/train/training_memory.h"
+#include "megalith/train/stage.h"
 #include "megalith/train/training_state.h"
 
 namespace megalith {
@@ -25,13 +22,13 @@ struct StepResult {
   std::string not_finite;
 };
 
-/// Model, parameters, optimizer and scratch of a run, on one data-parallel rank. The micro-batches of a step
-/// are dealt to the ranks in contiguous shares; gradients are summed once a step, in the order of ranks;
-/// loss, gradient norm and the decision to skip are the same on all ranks. With ZeRO 1 each rank updates its
-/// part of the weights, which are then gathered; the numbers are bit for bit those of stage 0.
+/// A rank's part of the model, parameters, optimizer and scratch of a run. The micro-batches of a step are
+/// dealt to the data-parallel ranks in contiguous shares; gradients are summed once a step, in the order of
+/// ranks; loss, gradient norm and the decision to skip are the same on all ranks. With ZeRO 1 each rank
+/// updates its part of the weights, which are then gathered; the numbers are bit for bit those of stage 0.
 class TrainingStep {
  public:
-  TrainingStep(const Recipe& recipe, TrainingArenas& arenas, const ExecContext& exec, Communicator& ranks);
+  TrainingStep(const Recipe& recipe, TrainingArenas& arenas, const ExecContext& exec, ParallelGroups& groups);
 
   /// Initial weights from the recipe's seed.
   void initialize();
@@ -46,32 +43,27 @@ class TrainingStep {
   /// Mean loss over samples 0 .. samples - 1 of `source`, without dropout.
   double validate(const BatchSource& source, int64_t samples);
 
-  Transformer& model() { return model_; }
   ParameterBuffers& parameters() { return parameters_; }
   Optimizer& optimizer() { return optimizer_; }
 
  private:
-  struct LossSum {
-    double loss = 0;
-    int64_t tokens = 0;
-  };
-  Pass make_pass(const TokenBatch& tokens, bool training);
-  TokenBatch view(double loss_weight, uint64_t first_sample);
-  LossSum sum_losses(TensorView losses) const;
+  /// Sums over the ranks that know the losses: {loss, tokens}.
+  std::array<double, 2> sum_losses(const Stage::LossSum& own);
+  double sum_of_squares();
   std::string find_not_finite();
   void gather_weights();
-  /// The elements whose gradients this rank has to look at: the parts of all ranks make up the buffer.
+  /// The elements of the flat buffers whose gradients this rank has to look at: the parts of all
+  /// data-parallel ranks make up the buffers.
   PartRange own_part() const;
+  /// Calls work(parameter, its gradients) for what this rank stands for among all ranks.
+  void for_own_gradients(const std::function<void(const Parameter&, TensorView)>& work) const;
 
   const Recipe& recipe_;
   const ExecContext& exec_;
-  Communicator& ranks_;
-  Transformer model_;
+  ParallelGroups& groups_;
+  Stage stage_;
   ParameterBuffers parameters_;
   Optimizer optimizer_;
-  Saved saved_;
-  Batch batch_;
-  std::vector<float> loss_weights_;
 };
 
 }  // namespace megalith

@@ -29,7 +29,7 @@ struct TinyModel {
   /// The weights do not depend on `tensor`, of which the model is one rank's part.
   TinyModel(const ModelConfig& config, DType dtype, uint64_t seed, int threads = 2,
             const TensorParallel& tensor = {})
-      : exec{workspace, threads}, model(config, tensor), saved(activations) {
+      : exec{workspace, threads}, model(config, tensor), saved(activations, transient) {
     buffers = std::make_unique<ParameterBuffers>(
         [this](const ParameterVisitor& visitor) { model.walk(visitor); }, dtype, weights, &gradients);
     std::mt19937_64 generator(seed);
@@ -70,7 +70,8 @@ struct TinyModel {
   }
 
   Arena weights{"weights", 64u << 20}, gradients{"gradients", 64u << 20},
-      activations{"activations", 256u << 20}, workspace{"workspace", 256u << 20};
+      activations{"activations", 256u << 20}, transient{"transient", 256u << 20},
+      workspace{"workspace", 256u << 20};
   ExecContext exec;
   Transformer model;
   std::unique_ptr<ParameterBuffers> buffers;

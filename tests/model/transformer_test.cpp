@@ -178,8 +178,10 @@ TEST(Transformer, ActivationBytesAreWhatTheFormulaSays) {
         TinyBatch batch(4, 32, c.config.vocab_size, 3);
         losses_of(tiny, batch.tokens(), recompute);
         const double predicted =
-            static_cast<double>(tiny.model.activation_bytes(128, size_of(dtype), recompute));
-        const double measured = static_cast<double>(tiny.activations.high_water());
+            static_cast<double>(tiny.model.kept_bytes(128, size_of(dtype), recompute) +
+                                tiny.model.transient_bytes(128, size_of(dtype), recompute));
+        const double measured =
+            static_cast<double>(tiny.activations.high_water() + tiny.transient.high_water());
         EXPECT_NEAR(measured / predicted, 1, 0.03) << c.name << " recompute " << static_cast<int>(recompute);
       }
     }

@@ -1,7 +1,9 @@
 #include "megalith/ops/elementwise.h"
 
+#include <cmath>
 #include <limits>
 
+#include "megalith/ops/exact_sum.h"
 #include "tests/ops/support.h"
 
 namespace megalith::test {
@@ -79,17 +81,56 @@ TEST_F(ElementwiseTest, BetweenHalfTypesAndScaling) {
   }
 }
 
-TEST_F(ElementwiseTest, SumOfSquaresIsInDoubleAndDoesNotDependOnThreads) {
+TEST_F(ElementwiseTest, ExactSumDoesNotDependOnThreadsOrOnHowItIsCut) {
   for (const int64_t count : {1, 1000, 600000}) {
-    const Tensor x = random_tensor(DType::f32, {count}, 3);
+    Tensor x = random_tensor(DType::f32, {count}, 3);
+    // Powers of two from the smallest to the greatest squares; most additions to a running double would
+    // round.
+    for (int64_t i = 0; i < count; i += 7)
+      x.data<float>()[i] *= std::ldexp(1.0f, static_cast<int>(i % 80) - 40);
     double expected = 0;
     for (const double value : doubles(x)) expected += value * value;
     context.threads = 1;
-    const double one = sum_of_squares(context, x);
+    ExactSum one;
+    one.add_squares(context, x);
+    EXPECT_NEAR(one.value() / expected, 1, 1e-13 * std::sqrt(static_cast<double>(count)));
     context.threads = 2;
-    EXPECT_EQ(one, sum_of_squares(context, x));
-    EXPECT_NEAR(one / expected, 1, 1e-13 * std::sqrt(static_cast<double>(count)));
+    for (const int64_t cut : {int64_t{16}, count / 3 / 16 * 16, count}) {
+      if (cut > count) continue;
+      ExactSum first, second;
+      second.add_squares(context, x.view().slice(cut, count));
+      first.add_squares(context, x.view().slice(0, cut));
+      second.add(first);
+      EXPECT_EQ(one.value(), second.value());
+    }
   }
+}
+
+TEST_F(ElementwiseTest, ExactSumReachesOverTheWholeRangeAndKnowsWhatIsNotFinite) {
+  Tensor x(DType::f32, {3});
+  for (const float value :
+       {std::numeric_limits<float>::denorm_min(), std::numeric_limits<float>::max(), 0.0f}) {
+    for (int64_t i = 0; i < 3; ++i) x.data<float>()[i] = value;
+    ExactSum sum;
+    sum.add_squares(context, x);
+    EXPECT_EQ(sum.value(), 3.0 * static_cast<double>(value) * static_cast<double>(value));
+  }
+  for (const float value :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    x.data<float>()[1] = value;
+    ExactSum sum;
+    sum.add_squares(context, x);
+    EXPECT_TRUE(std::isnan(sum.value()));
+  }
+}
+
+TEST_F(ElementwiseTest, AddAdds) {
+  const Tensor x = random_tensor(DType::f32, {70001}, 3);
+  Tensor sum = random_tensor(DType::f32, {70001}, 4);
+  Doubles expected = doubles(sum);
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] += get(x, static_cast<int64_t>(i));
+  add(context, x, sum);
+  expect_close(sum, expected, kFloatError, "add");
 }
 
 TEST_F(ElementwiseTest, FindsTheFirstNumberThatIsNotFinite) {

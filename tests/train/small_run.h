@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/base/random.h"
 #include "megalith/formats/indexed_dataset.h"
@@ -17,8 +20,22 @@
 
 namespace megalith {
 
+// A directory of this process, so that test programs can run side by side; it goes with the process.
+inline const std::filesystem::path& scratch_root() {
+  struct Root {
+    std::filesystem::path path =
+        std::filesystem::path(::testing::TempDir()) / fmt::format("megalith-trainer-{}", ::getpid());
+    ~Root() {
+      std::error_code ignored;
+      std::filesystem::remove_all(path, ignored);
+    }
+  };
+  static const Root root;
+  return root.path;
+}
+
 inline std::filesystem::path scratch(const std::string& name) {
-  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "megalith-trainer" / name;
+  const std::filesystem::path path = scratch_root() / name;
   std::filesystem::remove_all(path);
   std::filesystem::create_directories(path);
   return path;

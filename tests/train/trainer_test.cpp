@@ -346,17 +346,18 @@ TEST(Trainer, ASteadyStepAllocatesNothingInItsArenas) {
   const ExecContext exec{arenas.workspace, 2};
   recipe.model.resolve();
   const auto self = make_self_communicator();
-  TrainingStep step(recipe, arenas, exec, *self);
+  ParallelGroups groups(*self, 1, 1);
+  TrainingStep step(recipe, arenas, exec, groups);
   step.initialize();
   const BatchSources sources =
       open_batch_sources({{recipe.data.train[0].path, 1.0}}, {}, {}, "", {.sequence_length = 16});
   TrainingState state;
   step.run(*sources.train, state, 4, 1e-3, 1);
-  const size_t activations = arenas.activations.high_water(), workspace = arenas.workspace.high_water();
+  const size_t activations = arenas.high_water("activations"), workspace = arenas.workspace.high_water();
   for (int i = 0; i < 3; ++i) step.run(*sources.train, state, 4, 1e-3, 1);
-  EXPECT_EQ(arenas.activations.high_water(), activations);
+  EXPECT_EQ(arenas.high_water("activations"), activations);
   EXPECT_EQ(arenas.workspace.high_water(), workspace);
-  EXPECT_EQ(arenas.activations.used(), 0u);
+  EXPECT_EQ(arenas.activations(0).used(), 0u);
   EXPECT_EQ(arenas.workspace.used(), 0u);
 }
 

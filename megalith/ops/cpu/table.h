@@ -147,7 +147,8 @@ struct OptimizerKernels {
 };
 
 struct ElementKernels {
-  double (*sum_of_squares)(const float* x, int64_t n);
+  /// sums[g]: squares of the 16 numbers of group g, added in a fixed order.
+  void (*group_squares)(const float* x, double* sums, int64_t groups);
   /// Index of the first number that is not finite, or -1.
   int64_t (*first_not_finite)(const float* x, int64_t n);
   /// sum[j] += x[j].

@@ -1,0 +1,63 @@
+#include "megalith/train/stage_layout.h"
+
+#include "megalith/model/counts.h"
+
+namespace megalith {
+
+namespace {
+
+// What the output layer costs, in layers.
+double head_cost(const Recipe& recipe) {
+  const double head = 2.0 * static_cast<double>(recipe.model.padded_vocabulary() * recipe.model.hidden_size);
+  const double layers = forward_flops_per_token(recipe.model, recipe.data.sequence_length) - head;
+  return head / (layers / static_cast<double>(recipe.model.num_layers));
+}
+
+}  // namespace
+
+PipelineShape pipeline_shape(const Recipe& recipe) {
+  return {static_cast<int>(recipe.parallel.pipeline), static_cast<int>(recipe.parallel.virtual_pipeline)};
+}
+
+std::vector<ModelSlice> stage_slices(const Recipe& recipe, int stage) {
+  const PipelineShape shape = pipeline_shape(recipe);
+  // Looking up an embedding costs next to nothing.
+  const std::vector<int64_t> layers = split_layers(recipe.parallel.layer_split, recipe.model.num_layers,
+                                                   shape.pieces(), 0.0, head_cost(recipe));
+  std::vector<ModelSlice> slices;
+  int64_t first = 0;
+  for (int piece = 0; piece < shape.pieces(); ++piece) {
+    const int64_t end = first + layers[static_cast<size_t>(piece)];
+    if (shape.stage_of(piece) == stage)
+      slices.push_back({first, end, piece == 0, piece + 1 == shape.pieces()});
+    first = end;
+  }
+  return slices;
+}
+
+int64_t count_micro_batches(const Recipe& recipe, int64_t samples) {
+  return (samples + recipe.train.micro_batch - 1) / recipe.train.micro_batch;
+}
+
+PartRange own_micro_batches(const Recipe& recipe, int64_t samples, const ProcessGrid& grid,
+                            const GridPlace& place) {
+  return part_range(count_micro_batches(recipe, samples), place.data, grid.data());
+}
+
+std::vector<int64_t> most_micro_batches_alive(const Recipe& recipe, const ProcessGrid& grid,
+                                              const GridPlace& place) {
+  const PipelineShape shape = pipeline_shape(recipe);
+  const int64_t own = own_micro_batches(recipe, recipe.train.global_batch, grid, place).size();
+  const PipelineInstructions instructions =
+      pipeline_instructions(recipe.parallel.pipeline_schedule, shape, own, place.pipeline);
+  std::vector<int64_t> alive;
+  for (int chunk = 0; chunk < shape.chunks; ++chunk) alive.push_back(most_alive(instructions, chunk));
+  return alive;
+}
+
+bool separates_lookup_gradient(const Recipe& recipe, const ProcessGrid& grid, const GridPlace& place) {
+  return recipe.model.tied_embeddings && grid.pipeline() == 1 &&
+         own_micro_batches(recipe, recipe.train.global_batch, grid, place).size() > 1;
+}
+
+}  // namespace megalith
