@@ -118,8 +118,8 @@ void add_train_command(CLI::App& app) {
   command
       ->add_option(
           "--transport", options->transport,
-          "auto (default): ranks of one host exchange through\nshared memory; mpi: over MPI too (where\n"
-          "/dev/shm is too small)")
+          "auto (default): shared memory between ranks of a\nhost; mpi: MPI there too (where /dev/shm is\n"
+          "too small)")
       ->option_text("auto|mpi")
       ->check(CLI::IsMember({"auto", "mpi"}));
   command->callback([options] { run(*options); });
