@@ -1,60 +1,61 @@
 // Activations and their derivatives.
 #include "megalith/ops/cpu/families.h"
 #include "megalith/ops/cpu/math.h"
-#include "megalith/ops/cpu/storage.h"
+#include "megalith/ops/cpu/vectors.h"
 
 namespace megalith::cpu::MEGALITH_LEVEL {
 
 namespace {
 
 struct Slope {
-  float value, derivative;
+  Vector value, derivative;
 };
 
 /// 0.5 x (1 + tanh u) = x logistic(2u) with u = sqrt(2/pi) (x + 0.044715 x^3).
 struct GeluTanh {
   static constexpr float kRoot = 0.79788456080286536f, kCubic = 0.044715f;
-  MEGALITH_INLINE static float value(float x) {
+  MEGALITH_INLINE static Vector value(Vector x) {
     return x * logistic(2.0f * kRoot * (x + kCubic * x * x * x));
   }
-  MEGALITH_INLINE static Slope slope(float x) {
-    const float s = logistic(2.0f * kRoot * (x + kCubic * x * x * x));
-    const float twice_du = 2.0f * kRoot * (1.0f + 3.0f * kCubic * x * x);
+  MEGALITH_INLINE static Slope slope(Vector x) {
+    const Vector s = logistic(2.0f * kRoot * (x + kCubic * x * x * x));
+    const Vector twice_du = 2.0f * kRoot * (1.0f + 3.0f * kCubic * x * x);
     return {x * s, s + x * s * (1.0f - s) * twice_du};
   }
 };
 
 struct GeluErf {
-  MEGALITH_INLINE static float value(float x) { return x * normal_distribution(x); }
-  MEGALITH_INLINE static Slope slope(float x) {
-    const float p = normal_distribution(x);
+  MEGALITH_INLINE static Vector value(Vector x) { return x * normal_distribution(x); }
+  MEGALITH_INLINE static Slope slope(Vector x) {
+    const Vector p = normal_distribution(x);
     return {x * p, p + x * normal_density(x)};
   }
 };
 
 struct Relu {
-  MEGALITH_INLINE static float value(float x) { return x > 0 ? x : 0.0f; }
-  MEGALITH_INLINE static Slope slope(float x) { return {x > 0 ? x : 0.0f, x > 0 ? 1.0f : 0.0f}; }
+  MEGALITH_INLINE static Vector value(Vector x) { return x > 0 ? x : Vector{}; }
+  MEGALITH_INLINE static Slope slope(Vector x) { return {value(x), x > 0 ? Vector{} + 1.0f : Vector{}}; }
 };
 
 struct Silu {
-  MEGALITH_INLINE static float value(float x) { return x * logistic(x); }
-  MEGALITH_INLINE static Slope slope(float x) {
-    const float s = logistic(x);
+  MEGALITH_INLINE static Vector value(Vector x) { return x * logistic(x); }
+  MEGALITH_INLINE static Slope slope(Vector x) {
+    const Vector s = logistic(x);
     return {x * s, s + x * s * (1.0f - s)};
   }
 };
 
 template <class T, class F>
 void plain_forward(const T* x, T* y, int64_t n) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) y[i] = store<T>(F::value(load(x[i])));
+  for_vectors(n, [&](auto lanes, int64_t i)
+                     MEGALITH_INLINE_LAMBDA { lanes.store(y + i, F::value(lanes.load(x + i))); });
 }
 
 template <class T, class F>
 void plain_backward(const T* x, const T* dy, T* dx, int64_t n) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) dx[i] = store<T>(load(dy[i]) * F::slope(load(x[i])).derivative);
+  for_vectors(n, [&](auto lanes, int64_t i) MEGALITH_INLINE_LAMBDA {
+    lanes.store(dx + i, lanes.load(dy + i) * F::slope(lanes.load(x + i)).derivative);
+  });
 }
 
 template <class T, class F>
@@ -62,8 +63,9 @@ void gated_forward(const T* x, T* y, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {
     const T *gate = x + r * 2 * columns, *up = gate + columns;
     T* out = y + r * columns;
-#pragma omp simd
-    for (int64_t j = 0; j < columns; ++j) out[j] = store<T>(F::value(load(gate[j])) * load(up[j]));
+    for_vectors(columns, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+      lanes.store(out + j, F::value(lanes.load(gate + j)) * lanes.load(up + j));
+    });
   }
 }
 
@@ -72,13 +74,12 @@ void gated_backward(const T* x, const T* dy, T* dx, int64_t rows, int64_t column
   for (int64_t r = 0; r < rows; ++r) {
     const T *gate = x + r * 2 * columns, *up = gate + columns, *d = dy + r * columns;
     T *dgate = dx + r * 2 * columns, *dup = dgate + columns;
-#pragma omp simd
-    for (int64_t j = 0; j < columns; ++j) {
-      const Slope slope = F::slope(load(gate[j]));
-      const float upward = load(up[j]), gradient = load(d[j]);
-      dgate[j] = store<T>(gradient * upward * slope.derivative);
-      dup[j] = store<T>(gradient * slope.value);
-    }
+    for_vectors(columns, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+      const Slope slope = F::slope(lanes.load(gate + j));
+      const Vector upward = lanes.load(up + j), gradient = lanes.load(d + j);
+      lanes.store(dgate + j, gradient * upward * slope.derivative);
+      lanes.store(dup + j, gradient * slope.value);
+    });
   }
 }
 

@@ -1,7 +1,7 @@
 // Row operations that a dropout mask may be part of: residual sums and embeddings.
 #include "megalith/ops/cpu/families.h"
 #include "megalith/ops/cpu/philox.h"
-#include "megalith/ops/cpu/storage.h"
+#include "megalith/ops/cpu/vectors.h"
 
 namespace megalith::cpu::MEGALITH_LEVEL {
 
@@ -13,8 +13,9 @@ void residual_add(const MaskSource& mask, const void* x_raw, const void* delta_r
   const T *x = static_cast<const T*>(x_raw), *delta = static_cast<const T*>(delta_raw);
   T* y = static_cast<T*>(y_raw);
   if (!mask.active) {
-#pragma omp simd
-    for (int64_t i = 0; i < rows * columns; ++i) y[i] = store<T>(load(x[i]) + load(delta[i]));
+    for_vectors(rows * columns, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+      lanes.store(y + j, lanes.load(x + j) + lanes.load(delta + j));
+    });
     return;
   }
   float buffer[kMaskBuffer];
@@ -23,10 +24,10 @@ void residual_add(const MaskSource& mask, const void* x_raw, const void* delta_r
       const int64_t n = smaller(kMaskChunk, columns - begin), at = r * columns + begin;
       const float* factors =
           mask_factors(mask, static_cast<uint64_t>(first_row + r), static_cast<uint64_t>(begin), n, buffer);
-#pragma omp simd
-      for (int64_t j = 0; j < n; ++j) {
-        y[at + j] = store<T>(load(x[at + j]) + load(delta[at + j]) * factors[j]);
-      }
+      for_vectors(n, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+        lanes.store(y + at + j,
+                    lanes.load(x + at + j) + lanes.load(delta + at + j) * lanes.load(factors + j));
+      });
     }
   }
 }
@@ -42,8 +43,9 @@ void masked_copy(const MaskSource& mask, const void* dy_raw, void* dx_raw, int64
       const int64_t n = smaller(kMaskChunk, columns - begin), at = r * columns + begin;
       const float* factors =
           mask_factors(mask, static_cast<uint64_t>(first_row + r), static_cast<uint64_t>(begin), n, buffer);
-#pragma omp simd
-      for (int64_t j = 0; j < n; ++j) dx[at + j] = store<T>(load(dy[at + j]) * factors[j]);
+      for_vectors(n, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+        lanes.store(dx + at + j, lanes.load(dy + at + j) * lanes.load(factors + j));
+      });
     }
   }
 }

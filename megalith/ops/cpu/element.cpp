@@ -1,6 +1,6 @@
 // Conversions, reductions over flat buffers, and the angles of rotary embeddings.
 #include "megalith/ops/cpu/families.h"
-#include "megalith/ops/cpu/storage.h"
+#include "megalith/ops/cpu/vectors.h"
 
 namespace megalith::cpu::MEGALITH_LEVEL {
 
@@ -39,14 +39,16 @@ void store_rows(const float* c, int64_t ldc, int64_t rows, int64_t columns, cons
     const float* from = c + i * ldc;
     T* y = static_cast<T*>(y_raw) + i * ldy;
     if (add) {
-#pragma omp simd
-      for (int64_t j = 0; j < columns; ++j) y[j] = store<T>(load(y[j]) + from[j]);
+      for_vectors(columns, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+        lanes.store(y + j, lanes.load(y + j) + lanes.load(from + j));
+      });
     } else if (bias != nullptr) {
-#pragma omp simd
-      for (int64_t j = 0; j < columns; ++j) y[j] = store<T>(from[j] + bias[j]);
+      for_vectors(columns, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+        lanes.store(y + j, lanes.load(from + j) + lanes.load(bias + j));
+      });
     } else {
-#pragma omp simd
-      for (int64_t j = 0; j < columns; ++j) y[j] = store<T>(from[j]);
+      for_vectors(columns, [&](auto lanes, int64_t j)
+                               MEGALITH_INLINE_LAMBDA { lanes.store(y + j, lanes.load(from + j)); });
     }
   }
 }

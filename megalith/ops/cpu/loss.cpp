@@ -1,7 +1,7 @@
 // Softmax and its logarithmic normaliser over one row of logits.
 #include "megalith/ops/cpu/families.h"
 #include "megalith/ops/cpu/math.h"
-#include "megalith/ops/cpu/storage.h"
+#include "megalith/ops/cpu/vectors.h"
 
 namespace megalith::cpu::MEGALITH_LEVEL {
 
@@ -36,8 +36,9 @@ template <class T>
 void softmax_gradient(void* x_raw, float log_sum, int64_t target, float weight, int64_t n, int64_t padded) {
   T* x = static_cast<T*>(x_raw);
   const float at_target = target < 0 ? 0.0f : (exponential(load(x[target]) - log_sum) - 1.0f) * weight;
-#pragma omp simd
-  for (int64_t j = 0; j < n; ++j) x[j] = store<T>(exponential(load(x[j]) - log_sum) * weight);
+  for_vectors(n, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+    lanes.store(x + j, exponential(lanes.load(x + j) - log_sum) * weight);
+  });
   if (target >= 0) x[target] = store<T>(at_target);
   for (int64_t j = n; j < padded; ++j) x[j] = store<T>(0.0f);
 }

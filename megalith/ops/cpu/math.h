@@ -36,16 +36,16 @@ MEGALITH_INLINE Vector exponential(Vector x) {
 }
 
 /// 1 / (1 + e^-x), relative error below 4e-7 wherever the result is a normal number.
-MEGALITH_INLINE float logistic(float x) {
+MEGALITH_INLINE Vector logistic(Vector x) {
   return 1.0f / (1.0f + exponential(-x));
 }
 
 /// The standard normal distribution function (1 + erf(x / sqrt 2)) / 2 by Hastings' form of erfc (Numerical
 /// Recipes' erfcc): relative error below 3e-6 for |x| <= 5, absolute error below 3e-7 everywhere.
-MEGALITH_INLINE float normal_distribution(float x) {
-  const float z = (x < 0 ? -x : x) * 0.70710678118654752f;
-  const float t = 1.0f / (1.0f + 0.5f * z);
-  float p = 0.17087277f;
+MEGALITH_INLINE Vector normal_distribution(Vector x) {
+  const Vector z = (x < 0 ? -x : x) * 0.70710678118654752f;
+  const Vector t = 1.0f / (1.0f + 0.5f * z);
+  Vector p = Vector{} + 0.17087277f;
   p = p * t - 0.82215223f;
   p = p * t + 1.48851587f;
   p = p * t - 1.13520398f;
@@ -55,12 +55,12 @@ MEGALITH_INLINE float normal_distribution(float x) {
   p = p * t + 0.37409196f;
   p = p * t + 1.00002368f;
   p = p * t - 1.26551223f;
-  const float tail = 0.5f * t * exponential(p - z * z);
+  const Vector tail = 0.5f * t * exponential(p - z * z);
   return x < 0 ? tail : 1.0f - tail;
 }
 
 /// The standard normal density.
-MEGALITH_INLINE float normal_density(float x) {
+MEGALITH_INLINE Vector normal_density(Vector x) {
   return 0.39894228040143268f * exponential(-0.5f * x * x);
 }
 

@@ -1,6 +1,6 @@
 // LayerNorm (centred) and RMSNorm (not centred), row by row, statistics in fp32.
 #include "megalith/ops/cpu/families.h"
-#include "megalith/ops/cpu/storage.h"
+#include "megalith/ops/cpu/vectors.h"
 
 namespace megalith::cpu::MEGALITH_LEVEL {
 
@@ -31,13 +31,14 @@ void norm_forward(bool centred, const void* x_raw, const void* weight_raw, const
     if (means != nullptr) means[r] = mean;
     rstds[r] = rstd;
     if (bias != nullptr) {
-#pragma omp simd
-      for (int64_t j = 0; j < columns; ++j) {
-        y[j] = store<T>((load(x[j]) - mean) * rstd * load(weight[j]) + load(bias[j]));
-      }
+      for_vectors(columns, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+        const Vector normalised = (lanes.load(x + j) - mean) * rstd;
+        lanes.store(y + j, normalised * lanes.load(weight + j) + lanes.load(bias + j));
+      });
     } else {
-#pragma omp simd
-      for (int64_t j = 0; j < columns; ++j) y[j] = store<T>((load(x[j]) - mean) * rstd * load(weight[j]));
+      for_vectors(columns, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+        lanes.store(y + j, (lanes.load(x + j) - mean) * rstd * lanes.load(weight + j));
+      });
     }
   }
 }
@@ -65,12 +66,11 @@ void norm_backward(bool centred, const void* dy_raw, const void* x_raw, const vo
       dweight[j] += d * normalised;
     }
     const float mean_g = centred ? sum * inverse : 0.0f, mean_product = product * inverse;
-#pragma omp simd
-    for (int64_t j = 0; j < columns; ++j) {
-      const float normalised = (load(x[j]) - mean) * rstd;
-      const float g = load(dy[j]) * load(weight[j]);
-      dx[j] = store<T>(load(dx[j]) + rstd * (g - mean_g - normalised * mean_product));
-    }
+    for_vectors(columns, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+      const Vector normalised = (lanes.load(x + j) - mean) * rstd;
+      const Vector g = lanes.load(dy + j) * lanes.load(weight + j);
+      lanes.store(dx + j, lanes.load(dx + j) + rstd * (g - mean_g - normalised * mean_product));
+    });
     if (dbias != nullptr) {
 #pragma omp simd
       for (int64_t j = 0; j < columns; ++j) dbias[j] += load(dy[j]);
