@@ -27,10 +27,13 @@ struct Blocking {
   int64_t rows;     // of a task
   int64_t column_tasks, row_tasks;
 
-  Blocking(const cpu::GemmKernels& kernels, int64_t m, int64_t n, int64_t total_units, int threads) {
+  Blocking(const cpu::GemmKernels& kernels, int64_t m, int64_t n, int64_t total_units, int threads,
+           bool packs_a) {
     // With few rows B is read once and hardly reused: single panels, in long runs through memory.
     constexpr int64_t kFewRows = 32;
-    int64_t most_columns = n >= 768 * threads ? 768 : 384, most_units = kernels.most_units;
+    // Every column of tasks packs its A again, every row of them its B.
+    int64_t most_columns = n >= 768 * threads || (packs_a && m >= n) ? 768 : 384,
+            most_units = kernels.most_units;
     if (m <= kFewRows) {
       most_columns = kPanel;
       most_units = 1024;
@@ -98,14 +101,18 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
   const cpu::TypedKernels& output = cpu::typed(c.dtype);
   const int64_t step = kernels.elements_per_unit, tile = kernels.row_tile;
   const int64_t total_units = round_up(divide_up(k, step), kernels.unit_multiple);
-  const Blocking blocking(kernels, m, n, total_units, std::max(1, context.threads));
-  ArenaScope arena(context.workspace);
   const bool packs_a = !a.sum_contiguous || kernels.pack_a_rows != nullptr;
+  const Blocking blocking(kernels, m, n, total_units, std::max(1, context.threads), packs_a);
+  ArenaScope arena(context.workspace);
   const RowOperand direct = packs_a ? RowOperand{nullptr, 0} : prepare_rows(context, kernels, a, m, k);
 
   // Passes accumulate in C itself where C is fp32 and made of whole vectors, else in a buffer.
   const bool one_pass = total_units <= blocking.units;
   const bool in_place = c.dtype == DType::f32 && c.stride % 16 == 0 && n % 16 == 0;
+  // A result that the caches would not hold until it is read again need not pass through them.
+  constexpr int64_t kStreamBytes = 8 << 20;
+  const bool streams = in_place && one_pass && c.bias == nullptr && m * n * 4 >= kStreamBytes &&
+                       reinterpret_cast<uintptr_t>(c.data) % 64 == 0;
   const int64_t packed_rows = round_up(96, tile);
   const int64_t packed_panel_bytes = (blocking.units * tile + kernels.slack_a) * 4;
   const int64_t b_bytes = b.packed ? 0 : blocking.columns * blocking.units * 4;
@@ -159,10 +166,12 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
                       : one_pass ? buffer
                                  : buffer + i * blocking.columns;
         const int64_t sums_stride = in_place ? c.stride : blocking.columns;
-        const bool add = unit > 0 || (in_place && c.add);
+        const cpu::StoreMode mode = unit > 0 || (in_place && c.add) ? cpu::StoreMode::add
+                                    : streams                       ? cpu::StoreMode::stream
+                                                                    : cpu::StoreMode::assign;
         for (int64_t j = 0; j < columns; j += kPanel) {
           kernels.multiply(height, std::min(kPanel, columns - j), units, left, row_bytes, unit_bytes,
-                           panels + j / kPanel * panel_bytes, sums + j, sums_stride, add);
+                           panels + j / kPanel * panel_bytes, sums + j, sums_stride, mode);
         }
         if (last && (!in_place || c.bias != nullptr)) {
           output.store_rows(sums, sums_stride, height, columns, c.bias == nullptr ? nullptr : c.bias + column,

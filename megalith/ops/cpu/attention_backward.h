@@ -142,9 +142,9 @@ void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, co
         const int64_t count = smaller(kKeyBlock, end - at), packed = smaller(kKeyBlock, g.tokens - at);
         const int64_t block = at / kKeyBlock;
         multiply_rows_by<Unit>(rows, count, units, s.queries, units, s.key_columns + block * column_words,
-                               s.logits, kKeyBlock, false);
+                               s.logits, kKeyBlock, StoreMode::assign);
         multiply_rows_by<Unit>(rows, count, units, s.douts, units, s.value_columns + block * column_words,
-                               s.dlogits, kKeyBlock, false);
+                               s.dlogits, kKeyBlock, StoreMode::assign);
         const auto gradient_of = [&](int64_t r) MEGALITH_INLINE_LAMBDA {
           const int64_t query = begin + r;
           const float* factors =
@@ -182,10 +182,10 @@ void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, co
             const int64_t width = smaller(kPanel, size - column);
             if constexpr (kUsesTiles<Unit>) {
               multiply_rows_by<Unit>(count, width, rows_units, a, rows_units, b + column * rows_units,
-                                     c + column, padded, true);
+                                     c + column, padded, StoreMode::add);
             } else {
               multiply<Unit>(count, width, rows_units, a, 4, kKeyBlock * 4, b + column * rows_units,
-                             c + column, padded, true);
+                             c + column, padded, StoreMode::add);
             }
           }
         };
@@ -195,7 +195,7 @@ void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, co
           multiply_rows_by<Unit>(rows, smaller(kPanel, size - column), operand_units<Unit>(count),
                                  s.dlogits_rows, operand_units<Unit>(kKeyBlock),
                                  s.key_rows + block * key_row_words + column * operand_units<Unit>(packed),
-                                 s.dqueries + column, padded, true);
+                                 s.dqueries + column, padded, StoreMode::add);
         }
       }
       for (int64_t r = 0; r < rows; ++r) {

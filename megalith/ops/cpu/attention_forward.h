@@ -43,7 +43,7 @@ struct QueryBlock {
   /// logits = Q K^T over the first `columns` keys of a block.
   MEGALITH_INLINE void multiply_keys(int64_t rows, int64_t columns, const uint32_t* keys) {
     const int64_t units = operand_units<Unit>(head_size);
-    multiply_rows_by<Unit>(rows, columns, units, queries, units, keys, logits, kKeyBlock, false);
+    multiply_rows_by<Unit>(rows, columns, units, queries, units, keys, logits, kKeyBlock, StoreMode::assign);
   }
 
   /// Folds the logits of one row over one key block into its running softmax and puts the probabilities
@@ -91,7 +91,7 @@ struct QueryBlock {
     for (int64_t d = 0; d < head_size; d += kPanel) {
       multiply_rows_by<Unit>(rows, smaller(kPanel, head_size - d), operand_units<Unit>(count), probabilities,
                              operand_units<Unit>(kKeyBlock), values + d * panel_units, sums + d, padded,
-                             true);
+                             StoreMode::add);
     }
   }
 

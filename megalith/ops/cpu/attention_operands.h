@@ -146,14 +146,15 @@ MEGALITH_INLINE void put_across(const KeyRow& even, const KeyRow& odd, int64_t p
 /// c = or += A B for an operand of rows.
 template <class Unit>
 MEGALITH_INLINE void multiply_rows_by(int64_t rows, int64_t columns, int64_t units, const uint32_t* a,
-                                      int64_t a_units, const uint32_t* b, float* c, int64_t ldc, bool add) {
+                                      int64_t a_units, const uint32_t* b, float* c, int64_t ldc,
+                                      StoreMode mode) {
   if constexpr (kUsesTiles<Unit>) {
     for (int64_t r = 0; r < rows; r += kStepRows) {
       multiply_tiles<typename Unit::Implementation>(smaller(kStepRows, rows - r), columns, units,
-                                                    a + r * a_units, 0, 0, b, c + r * ldc, ldc, add);
+                                                    a + r * a_units, 0, 0, b, c + r * ldc, ldc, mode);
     }
   } else {
-    multiply<Unit>(rows, columns, units, a, a_units * 4, 4, b, c, ldc, add);
+    multiply<Unit>(rows, columns, units, a, a_units * 4, 4, b, c, ldc, mode);
   }
 }
 

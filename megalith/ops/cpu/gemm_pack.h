@@ -122,6 +122,25 @@ void pack_b_columns(const void* b_raw, int64_t ld, int64_t k, int64_t n, int64_t
   }
 }
 
+/// Group p of kPanelA words of `words` -> to + p * stride, with a vector store each.
+template <int kGroups>
+MEGALITH_INLINE void scatter_groups(const uint32_t* words, uint32_t* to, int64_t stride) {
+  constexpr int64_t kVectorsRead = (kGroups * kPanelA + kLanes - 1) / kLanes;
+  // Read as they were written: a load that spans two stores would wait until both are in the cache.
+  WordVector read[kVectorsRead + 1];
+#pragma GCC unroll 8
+  for (int64_t v = 0; v < kVectorsRead; ++v) {
+    read[v] = *reinterpret_cast<const LooseWordVector*>(words + v * kLanes);
+  }
+  read[kVectorsRead] = WordVector{};
+#pragma GCC unroll 8
+  for (int p = 0; p < kGroups; ++p) {
+    const int64_t first = p * kPanelA / kLanes;
+    const WordVector group = lanes_from(read[first], read[first + 1], p * kPanelA % static_cast<int>(kLanes));
+    __builtin_memcpy(to + p * stride, &group, 32);
+  }
+}
+
 /// Panels of six rows of a[k][m]; each step is written with a whole vector whose tail the next step
 /// overwrites.
 template <class Unit, class T>
@@ -140,9 +159,13 @@ void pack_a_columns(const void* a_raw, int64_t ld, int64_t k, int64_t m, int64_t
       } else {
         row_units<Unit>(a + i, ld, k, u, width, step);
       }
-      for (int64_t p = 0; p < count; ++p) {
-        *reinterpret_cast<LooseWordVector*>(panels + p * panel_words + u * kPanelA) =
-            *reinterpret_cast<const LooseWordVector*>(step + p * kPanelA);
+      if (count == kPanels) {
+        scatter_groups<kPanels>(step, panels + u * kPanelA, panel_words);
+      } else {
+        for (int64_t p = 0; p < count; ++p) {
+          *reinterpret_cast<LooseWordVector*>(panels + p * panel_words + u * kPanelA) =
+              *reinterpret_cast<const LooseWordVector*>(step + p * kPanelA);
+        }
       }
     }
   }

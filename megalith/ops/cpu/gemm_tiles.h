@@ -17,9 +17,9 @@ inline constexpr int64_t kStepWords = kStepRows * kTile;
 /// Sums 0..3 are C's tiles, 4 and 5 A's, 6 and 7 B's.
 template <class Tiles, bool TwoRows, bool TwoColumns>
 MEGALITH_INLINE void multiply_block(int64_t units, const uint32_t* a, const uint32_t* b, float* c,
-                                    int64_t ldc, bool add) {
+                                    int64_t ldc, StoreMode mode) {
   const int64_t c_stride = ldc * 4, lower = kTile * ldc;
-  if (add) {
+  if (mode == StoreMode::add) {
     Tiles::template load<0>(c, c_stride);
     if constexpr (TwoColumns) Tiles::template load<1>(c + kTile, c_stride);
     if constexpr (TwoRows) Tiles::template load<2>(c + lower, c_stride);
@@ -52,10 +52,11 @@ MEGALITH_INLINE void multiply_block(int64_t units, const uint32_t* a, const uint
   if constexpr (TwoRows && TwoColumns) Tiles::template store<3>(c + lower + kTile, c_stride);
 }
 
-/// GemmKernels::multiply for at most 32 rows; A's strides are those of its packed panel.
+/// GemmKernels::multiply for at most 32 rows (tiles are stored through the caches always); A's strides are
+/// those of its packed panel.
 template <class Tiles>
 void multiply_tiles(int64_t rows, int64_t columns, int64_t units, const void* a_raw, int64_t, int64_t,
-                    const void* b_raw, float* c, int64_t ldc, bool add) {
+                    const void* b_raw, float* c, int64_t ldc, StoreMode mode) {
   const uint32_t* a = static_cast<const uint32_t*>(a_raw);
   const uint32_t* b = static_cast<const uint32_t*>(b_raw);
   const int64_t upper = smaller(rows, kTile), lower = rows - upper;
@@ -72,13 +73,13 @@ void multiply_tiles(int64_t rows, int64_t columns, int64_t units, const void* a_
   for (int64_t j = 0; j < columns; j += 2 * kTile) {
     const bool two = columns - j > kTile;
     if (lower > 0 && two) {
-      multiply_block<Tiles, true, true>(units, a, b + j, c + j, ldc, add);
+      multiply_block<Tiles, true, true>(units, a, b + j, c + j, ldc, mode);
     } else if (lower > 0) {
-      multiply_block<Tiles, true, false>(units, a, b + j, c + j, ldc, add);
+      multiply_block<Tiles, true, false>(units, a, b + j, c + j, ldc, mode);
     } else if (two) {
-      multiply_block<Tiles, false, true>(units, a, b + j, c + j, ldc, add);
+      multiply_block<Tiles, false, true>(units, a, b + j, c + j, ldc, mode);
     } else {
-      multiply_block<Tiles, false, false>(units, a, b + j, c + j, ldc, add);
+      multiply_block<Tiles, false, false>(units, a, b + j, c + j, ldc, mode);
     }
   }
 }

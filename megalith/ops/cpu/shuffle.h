@@ -25,6 +25,13 @@ MEGALITH_INLINE WordVector lane_numbers() {
 #undef MEGALITH_LANE
 }
 
+/// The words of a, then b, from `first` on.
+MEGALITH_INLINE WordVector lanes_from(WordVector a, WordVector b, int first) {
+#define MEGALITH_LANE(j) (j + first)
+  return __builtin_shuffle(a, b, MEGALITH_LANES(LaneIndex, MEGALITH_LANE));
+#undef MEGALITH_LANE
+}
+
 /// a[0], b[0], a[1], b[1], ... up to half of each.
 MEGALITH_INLINE WordVector interleave_low(WordVector a, WordVector b) {
 #define MEGALITH_LANE(j) (j / 2 + (j % 2) * static_cast<int32_t>(kLanes))

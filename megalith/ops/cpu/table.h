@@ -21,6 +21,10 @@ struct MaskSource {
   bool active = false;
 };
 
+/// What an inner kernel does with what C holds. `stream` assigns past the caches: for results that are larger
+/// than they, of which every line is written once and whole; c and ldc on 64-byte boundaries.
+enum class StoreMode { assign, add, stream };
+
 /// Operands of a matrix product in the form that the inner kernel multiplies. A step along the summed
 /// dimension is one 32-bit unit: one fp32 number, or two bf16 ones.
 struct GemmKernels {
@@ -41,10 +45,10 @@ struct GemmKernels {
   void (*pack_a_columns)(const void* a, int64_t ld, int64_t k, int64_t m, int64_t units, void* packed);
   /// a[m][k], k contiguous -> the same panels; null where the inner kernel reads such rows in place.
   void (*pack_a_rows)(const void* a, int64_t ld, int64_t k, int64_t m, int64_t units, void* packed) = nullptr;
-  /// c[rows][columns] (fp32, row stride ldc) = or += A B for one panel of B. A's row i, unit u is at a +
-  /// i*row_bytes + u*unit_bytes. Writes whole vectors: c needs room for columns rounded up to 16.
+  /// c[rows][columns] (fp32, row stride ldc) = or += A B, as `mode` says, for one panel of B. A's row i, unit
+  /// u is at a + i*row_bytes + u*unit_bytes. Writes whole vectors: c needs room for columns rounded up to 16.
   void (*multiply)(int64_t rows, int64_t columns, int64_t units, const void* a, int64_t row_bytes,
-                   int64_t unit_bytes, const void* b, float* c, int64_t ldc, bool add);
+                   int64_t unit_bytes, const void* b, float* c, int64_t ldc, StoreMode mode);
 };
 
 struct AttentionGeometry {
