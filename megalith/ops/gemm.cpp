@@ -1,5 +1,7 @@
 #include "megalith/ops/gemm.h"
 
+#include <immintrin.h>
+
 #include <cstring>
 
 #include "megalith/ops/cpu/dispatch.h"
@@ -179,6 +181,7 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
         }
       }
     }
+    if (streams) _mm_sfence();  // streamed lines become visible before the task counts as done
   });
 }
 
