@@ -12,6 +12,7 @@
 #include "megalith/base/random.h"
 #include "megalith/cli/commands.h"
 #include "megalith/cli/model_options.h"
+#include "megalith/cli/whole_number.h"
 #include "megalith/formats/indexed_dataset.h"
 #include "megalith/infer/generator.h"
 #include "megalith/model/counts.h"
@@ -352,7 +353,7 @@ void add_bench_command(CLI::App& app) {
   CLI::App* gemm = add("gemm", "Matrix products of GPT-2 124M", bench_gemm);
   gemm->add_option("--rows", options->rows, "Batch times tokens; default 1024")
       ->option_text("N")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(whole_number(1, 1 << 20));
   add("memory", "Memory bandwidth", bench_memory);
   CLI::App* train = add("train", "A training step on random tokens", bench_train);
   train->add_option("--recipe", options->recipe, "Recipe; its data is not read")
@@ -365,11 +366,15 @@ void add_bench_command(CLI::App& app) {
         add("prefill", "A prompt at once", [](const Options& o) { bench_inference(o, false); })}) {
     bench->add_option("--steps", options->steps, "Timed repetitions; default 7")
         ->option_text("N")
-        ->check(CLI::Range(1, 100000));
+        ->check(whole_number(1, 100000));
     if (bench == train) continue;
     add_model_options(*bench, options->model);
-    bench->add_option("--prompt-tokens", options->prompt_tokens, "Default 512")->option_text("N");
-    bench->add_option("--new-tokens", options->new_tokens, "Default 64")->option_text("N");
+    bench->add_option("--prompt-tokens", options->prompt_tokens, "Default 512")
+        ->option_text("N")
+        ->check(whole_number(1, 1 << 24));
+    bench->add_option("--new-tokens", options->new_tokens, "Default 64")
+        ->option_text("N")
+        ->check(whole_number(1, 1 << 24));
   }
 }
 

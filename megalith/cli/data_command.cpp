@@ -8,10 +8,12 @@
 
 #include "megalith/base/cpu.h"
 #include "megalith/base/error.h"
+#include "megalith/base/file.h"
 #include "megalith/base/log.h"
 #include "megalith/base/progress.h"
 #include "megalith/cli/commands.h"
 #include "megalith/cli/whole_number.h"
+#include "megalith/data/dataset_tokenizer.h"
 #include "megalith/data/tokenize_dataset.h"
 #include "megalith/formats/indexed_dataset.h"
 
@@ -22,6 +24,7 @@ namespace {
 void tokenize(const std::string& tokenizer_path, TokenizeOptions options) {
   const auto start = std::chrono::steady_clock::now();
   const Tokenizer tokenizer = Tokenizer::load(tokenizer_path);
+  options.tokenizer_json = read_file(tokenizer_path);
   TokenizeResult result;
   {
     Progress progress("tokenising", ProgressUnit::bytes);
@@ -45,6 +48,7 @@ void merge(const std::vector<std::string>& inputs, const std::string& output) {
   const IndexedDataset first(inputs.front());
   IndexedDatasetWriter writer(output, first.type());
   for (const std::string& input : inputs) writer.add_index(input);
+  merge_dataset_tokenizers(inputs, output);
   writer.finish();
   log_info("{}: {} documents, {} tokens", output, writer.documents(), writer.tokens());
 }

@@ -3,8 +3,10 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "megalith/base/log.h"
+#include "megalith/base/progress.h"
 #include "megalith/cli/commands.h"
 #include "megalith/cli/model_options.h"
 #include "megalith/cli/whole_number.h"
@@ -53,6 +55,15 @@ std::vector<int64_t> training_counts(const OpenModel& open) {
   return counts;
 }
 
+// With a progress line, for a text may take hours.
+PerplexityResult measure(const OpenModel& open, const std::string& text, const PerplexityOptions& options) {
+  std::optional<Progress> progress;
+  return perplexity(open.model, open.tokenizer, text, options, open.exec, [&](int64_t done, int64_t total) {
+    if (!progress) progress.emplace("measuring", ProgressUnit::count, static_cast<uint64_t>(total));
+    progress->update(static_cast<uint64_t>(done));
+  });
+}
+
 void run_perplexity(Options options) {
   std::string text;
   if (options.input == "-") {
@@ -65,7 +76,7 @@ void run_perplexity(Options options) {
   if (!options.window_given) options.perplexity.window = open.model.config().max_positions;
   if (!options.stride_given) options.perplexity.stride = std::max<int64_t>(1, options.perplexity.window / 2);
   std::vector<Row> rows;
-  rows.push_back({"this model", perplexity(open.model, open.tokenizer, text, options.perplexity, open.exec)});
+  rows.push_back({"this model", measure(open, text, options.perplexity)});
   if (options.baselines) {
     check_input(open.description.kind == ModelFileKind::checkpoint,
                 "--baselines needs a run or checkpoint of Megalith");
@@ -75,8 +86,7 @@ void run_perplexity(Options options) {
     Tensor weights(DType::f32, values.shape());
     initialize_parameters(open.exec, open.model.parameters().slots(), 0, weights);
     convert(open.exec, weights, values);
-    rows.push_back(
-        {"untrained model", perplexity(open.model, open.tokenizer, text, options.perplexity, open.exec)});
+    rows.push_back({"untrained model", measure(open, text, options.perplexity)});
   }
   if (options.json) {
     nlohmann::ordered_json results = nlohmann::ordered_json::array();

@@ -40,6 +40,8 @@ struct TrainArguments {
   int64_t minimum_count = 1;
   int64_t maximum_piece_bytes = 256;
   int workers = default_threads();
+  std::string reject_file;
+  bool strict = false;
 };
 
 void train(const TrainArguments& arguments) {
@@ -53,7 +55,7 @@ void train(const TrainArguments& arguments) {
   RecordReader reader(find_input_files(arguments.inputs),
                       {.document_separator = "", .part_bytes = kPartBytes});
   RecordParser parser(arguments.json_keys);
-  RejectLog log("", false);
+  RejectLog log(arguments.reject_file, arguments.strict);
   {
     Progress progress("counting words", ProgressUnit::bytes);
     std::vector<std::string> texts;
@@ -82,6 +84,7 @@ void train(const TrainArguments& arguments) {
     }
     count();
   }
+  log.finish();
   check_input(log.kept() > 0, "no text to train on: {}", log.summary());
   const double counted = seconds_since(start);
   Progress progress("merging", ProgressUnit::count, static_cast<uint64_t>(arguments.vocabulary_size));
@@ -223,6 +226,9 @@ void add_tokenizer_command(CLI::App& app) {
   train_command->add_option("--workers", training->workers, "Threads that count words")
       ->check(whole_number(1, 1024))
       ->capture_default_str();
+  train_command->add_option("--reject-file", training->reject_file,
+                            "Write refused records here, as JSON lines");
+  train_command->add_flag("--strict", training->strict, "A bad record ends the run with exit status 2");
   train_command->callback([training] { train(*training); });
 
   auto encoding = std::make_shared<CodeArguments>();

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/data/dataset_tokenizer.h"
 #include "megalith/data/record_parser.h"
 #include "megalith/data/text_source.h"
 #include "megalith/formats/indexed_dataset.h"
@@ -122,6 +123,9 @@ TokenizeResult tokenize_dataset(const Tokenizer& tokenizer, const TokenizeOption
   log.finish();
   check_input(log.kept() > 0, "no document to tokenise: {}", log.summary());
   for (size_t key = 0; key < writers.size(); ++key) {
+    if (!options.tokenizer_json.empty()) {
+      write_dataset_tokenizer(result.outputs[key].prefix, describe_tokenizer(options.tokenizer_json));
+    }
     writers[key]->finish();
     result.outputs[key].documents = writers[key]->documents();
     result.outputs[key].tokens = writers[key]->tokens();

@@ -26,6 +26,8 @@ struct TokenizeOptions {
   bool stdin_is_json = false;
   /// Called now and then with the bytes of text read so far.
   std::function<void(uint64_t bytes)> progress = {};
+  /// Bytes of the tokenizer's file; when given, the datasets record which tokenizer they belong to.
+  std::string tokenizer_json = {};
 };
 
 struct TokenizeResult {

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include <fmt/ranges.h>
 
@@ -13,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "megalith/base/checksum.h"
 #include "megalith/base/error.h"
 
 namespace megalith {
@@ -24,10 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr int kFormatVersion = 1;
 constexpr const char* kManifest = "manifest.json";
-
-std::string checksum(const void* data, size_t bytes) {
-  return fmt::format("xxh3:{:016x}", static_cast<uint64_t>(XXH3_64bits(data, bytes)));
-}
 
 template <class T>
 T field(const Json& object, const char* key, const std::string& where) {

@@ -98,6 +98,8 @@ void Recipe::describe(ConfigVisitor& v) {
             "fp16: overflows in a row at the floor that end the run.");
   v.choice("on_not_finite", train.on_not_finite, kNotFiniteNames,
            "A loss or gradient that is not finite stops the run, or skips the step.");
+  v.integer("not_finite_patience", train.not_finite_patience, 1, kUnlimited, "steps",
+            "Skipped steps in a row that end the run all the same.");
 
   v.table("optimizer",
           "How gradients change weights. Weight decay applies to matrices, not to norms and biases.");
@@ -206,6 +208,10 @@ void Recipe::resolve() {
   };
   one_unit("warmup", schedule.warmup_steps, schedule.warmup_samples, schedule.warmup_tokens);
   one_unit("decay", schedule.decay_steps, schedule.decay_samples, schedule.decay_tokens);
+  check_input(schedule.min_learning_rate >= 0 || schedule.min_learning_rate == -1,
+              "schedule.min_learning_rate = {} is out of range; allowed is 0 or more, or -1 for a tenth of "
+              "the learning rate",
+              schedule.min_learning_rate);
   if (schedule.min_learning_rate < 0) schedule.min_learning_rate = optimizer.learning_rate * 0.1;
   check_input(train.loss_scale_start >= train.loss_scale_floor,
               "train.loss_scale_start = {} is below train.loss_scale_floor = {}", train.loss_scale_start,

@@ -61,6 +61,7 @@ struct TrainConfig {
   double loss_scale_floor = 1;
   int64_t loss_scale_patience = 20;
   NotFinitePolicy on_not_finite = NotFinitePolicy::stop;
+  int64_t not_finite_patience = 20;
   bool operator==(const TrainConfig&) const = default;
 };
 

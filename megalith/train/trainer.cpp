@@ -4,17 +4,20 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "megalith/base/cpu.h"
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/comm/agreement.h"
+#include "megalith/data/dataset_tokenizer.h"
 #include "megalith/model/counts.h"
 #include "megalith/model/model_files.h"
 #include "megalith/ops/machine_peak.h"
 #include "megalith/text/tokenizer.h"
 #include "megalith/train/checkpoint.h"
 #include "megalith/train/progress_display.h"
+#include "megalith/train/recipe_changes.h"
 #include "megalith/train/run_log.h"
 #include "megalith/train/run_plan.h"
 #include "megalith/train/schedule.h"
@@ -88,6 +91,12 @@ class Run {
  private:
   void open_data() {
     check_input(!recipe_.data.train.empty(), "data.train is empty: name at least one dataset");
+    if (!tokenizer_json_.empty()) {
+      const DatasetTokenizer tokenizer = describe_tokenizer(tokenizer_json_);
+      for (const auto* paths : {&recipe_.data.train, &recipe_.data.validation, &recipe_.data.test}) {
+        for (const WeightedPath& path : *paths) check_dataset_tokenizer(path.path, tokenizer);
+      }
+    }
     BatchSourceOptions source_options;
     source_options.sequence_length = recipe_.data.sequence_length;
     source_options.seed = static_cast<uint64_t>(recipe_.train.seed);
@@ -122,6 +131,7 @@ class Run {
     if (first_) display_.message(text);
   }
   void read_checkpoint(const fs::path& checkpoint, const std::function<void()>& read) const;
+  void compare_with_recipe(const CheckpointReader& checkpoint) const;
   void load(const fs::path& checkpoint);
   bool set_later_checkpoints_aside(const fs::path& begun_from) const;
   void save();
@@ -152,6 +162,7 @@ class Run {
   std::optional<RunLog> log_;     // on the first rank
   ProgressDisplay display_;
   int64_t saved_step_ = -1;
+  int64_t skipped_in_a_row_ = 0;  // because something was not finite, without loss scaling
 };
 
 // A rank with another recipe, tokenizer or program would train something else, or wait for ever.
@@ -231,10 +242,27 @@ void Run::read_checkpoint(const fs::path& checkpoint, const std::function<void()
   }
 }
 
+// Token ids must go on meaning the same; what else differs is the user's wish, and said.
+void Run::compare_with_recipe(const CheckpointReader& checkpoint) const {
+  if (!tokenizer_json_.empty() && checkpoint.has_file("tokenizer.json")) {
+    const std::string stored = checkpoint.read_file("tokenizer.json");
+    check_input(
+        stored == tokenizer_json_ || nlohmann::json::parse(stored) == nlohmann::json::parse(tokenizer_json_),
+        "{} was trained with another tokenizer than data.tokenizer = {}", checkpoint.directory().string(),
+        recipe_.data.tokenizer);
+  }
+  if (!first_ || !checkpoint.has_file("recipe.toml")) return;
+  const auto changes = recipe_changes(checkpoint.read_file("recipe.toml"), recipe_.to_toml());
+  if (!changes.empty()) {
+    log_warning("the recipe is not the checkpoint's any more: {}", fmt::join(changes, "; "));
+  }
+}
+
 void Run::load(const fs::path& checkpoint) {
   std::optional<CheckpointReader> reader;
   read_checkpoint(checkpoint, [&] { reader.emplace(checkpoint); });
   check_same_model(*reader, recipe_.model);
+  read_checkpoint(checkpoint, [&] { compare_with_recipe(*reader); });
   read_checkpoint(checkpoint,
                   [&] { state_ = load_checkpoint(*reader, step_->parameters(), step_->optimizer()); });
   scaler_.restore(state_.loss_scaler);
@@ -294,10 +322,17 @@ void Run::judge(const StepResult& result) {
                     state_.step + 1, result.not_finite, scale, scaler_.scale()));
     return;
   }
-  if (result.not_finite.empty()) return;
+  if (result.not_finite.empty()) {
+    skipped_in_a_row_ = 0;
+    return;
+  }
   if (recipe_.train.on_not_finite == NotFinitePolicy::stop) {
     fail("step {}: {} is not finite; the weights are those of step {}; {}", state_.step + 1,
          result.not_finite, state_.step, last_checkpoint());
+  }
+  if (++skipped_in_a_row_ >= recipe_.train.not_finite_patience) {
+    fail("step {}: {} is not finite, as in the {} steps before; {}", state_.step + 1, result.not_finite,
+         skipped_in_a_row_ - 1, last_checkpoint());
   }
   message(fmt::format("step {}: {} is not finite; the step is skipped", state_.step + 1, result.not_finite));
 }

@@ -236,6 +236,15 @@ TEST_F(Pipeline, RecordsThatAreNoTextAreCountedAndKeptAside) {
   ASSERT_EQ(rejects.size(), 3u);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(Json::parse(rejects[i])["line"], 98 + i) << rejects[i];
   EXPECT_EQ(Json::parse(output({"data", "inspect", "mixed_text_document", "--json"}))["documents"], 97);
+  const std::vector<std::string> train = {"tokenizer",    "train", "--input",  "mixed.jsonl",
+                                          "--vocab-size", "260",   "--output", "mixed.json"};
+  auto train_with_file = train;
+  train_with_file.insert(train_with_file.end(), {"--reject-file", "train-rejects.jsonl"});
+  EXPECT_EQ(run(train_with_file).status, 0);
+  EXPECT_EQ(slurp(folder / "train-rejects.jsonl"), slurp(folder / "rejects.jsonl"));
+  auto train_strict = train;
+  train_strict.push_back("--strict");
+  EXPECT_EQ(run(train_strict).status, 2);
   auto strict = tokenize;
   strict.push_back("--strict");
   const Result refused = run(strict);
@@ -407,11 +416,25 @@ TEST_F(Pipeline, RecipesThatAreWrong) {
   // A dataset of another tokenizer's ids.
   expect_error(with("model.vocab_size=300"), "model.vocab_size = 300 is smaller than the tokenizer's 320");
   output({"tokenizer", "train", "--input", "held-out.txt", "--vocab-size", "258", "--output", "small.json"});
-  expect_error(with("data.tokenizer=small.json"), "258");
+  expect_error(with("data.tokenizer=small.json"),
+               "corpus_text_document was made with another tokenizer than data.tokenizer");
   expect_error({"train", "recipe.toml", "--output", "out", "--resume", "nowhere"}, "--resume nowhere");
   expect_error({"train", "recipe.toml", "--output", "recipe.toml"}, "recipe.toml");
   // And a model with the wrong tokenizer.
   ASSERT_EQ(run({"train", "recipe.toml", "--output", "run", "--set", "train.steps=1"}).status, 0);
+  // Going on with ids that mean something else is refused; what else is new is said.
+  output({"tokenizer", "train", "--input", "held-out.txt", "--vocab-size", "320", "--output", "other.json"});
+  output({"data", "tokenize", "--input", "texts", "--tokenizer", "other.json", "--output", "other"});
+  expect_error({"train", "recipe.toml", "--output", "run", "--set", "train.steps=2", "--set",
+                "data.tokenizer=other.json", "--set", "data.train=other_text_document"},
+               "was trained with another tokenizer");
+  const Result changed =
+      run({"train", "recipe.toml", "--output", "run", "--set", "train.steps=2", "--set", "train.seed=7"});
+  EXPECT_EQ(changed.status, 0) << changed.err;
+  EXPECT_NE(changed.err.find("train.seed: 1234 -> 7; train.steps: 1 -> 2"), std::string::npos) << changed.err;
+  expect_error(
+      {"data", "merge", "--input", "corpus_text_document", "other_text_document", "--output", "both"},
+      "were made with different tokenizers");
   output({"tokenizer", "train", "--input", "texts", "--vocab-size", "400", "--output", "large.json"});
   expect_error({"generate", "--model", "run", "--tokenizer", "large.json", "--prompt", "x"},
                "tokens, the model only 320: they do not belong together");

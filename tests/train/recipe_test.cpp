@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "megalith/base/error.h"
+#include "megalith/train/recipe_changes.h"
 
 namespace megalith {
 namespace {
@@ -28,6 +29,17 @@ TEST(Recipe, AShortOneWorksAndPathsAreRelativeToIt) {
   EXPECT_EQ(recipe.data.sequence_length, recipe.model.max_positions);
   EXPECT_EQ(recipe.train.global_batch, recipe.train.micro_batch);
   EXPECT_DOUBLE_EQ(recipe.schedule.min_learning_rate, 0.1 * recipe.optimizer.learning_rate);
+}
+
+TEST(Recipe, ChangesThatMatterAreNamed) {
+  Recipe before = read("[train]\nsteps = 10\n"), after = before;
+  EXPECT_TRUE(recipe_changes(before.to_toml(), after.to_toml()).empty());
+  after.train.seed = 7;
+  after.train.threads = 9;  // changes no number
+  after.log.every = 3;
+  after.optimizer.beta2 = 0.99;
+  EXPECT_EQ(recipe_changes(before.to_toml(), after.to_toml()),
+            (std::vector<std::string>{"optimizer.beta2: 0.95 -> 0.99", "train.seed: 1234 -> 7"}));
 }
 
 TEST(Recipe, TheFormChoosesDefaultsThatKeysOverride) {

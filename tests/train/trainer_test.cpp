@@ -262,6 +262,17 @@ TEST(Trainer, ALossThatIsNotFiniteStopsTheRunByName) {
         << text;
     EXPECT_NE(text.find(checkpoint_name(13)), std::string::npos);
   }
+  // Skipping does not go on for ever.
+  recipe.train.on_not_finite = NotFinitePolicy::skip;
+  recipe.train.not_finite_patience = 3;
+  try {
+    train(recipe, into(run));
+    FAIL() << "a run that only skips went on";
+  } catch (const Error& error) {
+    EXPECT_TRUE(
+        std::string(error.what()).starts_with("step 16: the loss is not finite, as in the 2 steps before"))
+        << error.what();
+  }
 }
 
 TEST(Trainer, KeepsTheCheckpointsThatTheRecipeSays) {
