@@ -30,8 +30,8 @@ expect("megalith/ops/bad.cpp:2: ops may not use nn" megalith/ops/bad.cpp "\n  # 
 expect("megalith/text/bad.cpp:1: text may not use tensor" megalith/text/bad.cpp "#include \"megalith/tensor/tensor.h\"")
 expect("megalith/cli/bad.cpp:1: cli may not use reference" megalith/cli/bad.cpp
   "#include \"megalith/reference/layers.h\"\n")
-expect("megalith/nn/bad.cpp:1: there is no room \"parallel\"" megalith/nn/bad.cpp
-  "#include \"megalith/parallel/zero.h\"\n")
+expect("megalith/nn/bad.cpp:1: there is no room \"nowhere\"" megalith/nn/bad.cpp
+  "#include \"megalith/nowhere/zero.h\"\n")
 expect("megalith/kitchen/sink.h: there is no room \"kitchen\"" megalith/kitchen/sink.h "${good}")
 expect("megalith/nn/bad.cpp:1: own headers are included as" megalith/nn/bad.cpp "#include \"linear.h\"\n")
 expect("megalith/nn/bad.h:1: the header lacks #pragma once" megalith/nn/bad.h "// A header.\n")
