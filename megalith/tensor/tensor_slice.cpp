@@ -44,4 +44,38 @@ void TensorSlice::for_each_run(const Shape& global, int64_t begin, int64_t end,
   }
 }
 
+namespace {
+
+// Calls visit(local, global, elements) for what a slice holds of the global elements [first, end).
+template <class Visit>
+void for_each_held(const Shape& global, const TensorSlice& slice, int64_t first, int64_t end, Visit&& visit) {
+  if (slice.whole()) return visit(first, first, end - first);
+  const bool columns_cut = slice.axis == 1;
+  const int64_t unit = columns_cut ? 1 : global.rank() == 2 ? global[1] : 1;
+  const int64_t stride = slice.length() * unit, global_stride = columns_cut ? global[1] : 0;
+  for (int64_t row = columns_cut ? first / global_stride : 0; row == 0 || row * global_stride < end; ++row) {
+    int64_t local = row * stride;
+    for (const IndexRange& range : slice.ranges) {
+      const int64_t begins = row * global_stride + range.begin * unit;
+      const int64_t from = std::max(first, begins),
+                    to = std::min(end, row * global_stride + range.end * unit);
+      if (from < to) visit(local + (from - begins), from, to - from);
+      local += (range.end - range.begin) * unit;
+    }
+    if (!columns_cut) break;
+  }
+}
+
+}  // namespace
+
+void for_each_common_run(const Shape& global, const SlicePart& a, const SlicePart& b,
+                         const std::function<void(int64_t, int64_t, int64_t)>& run) {
+  a.slice.for_each_run(global, a.begin, a.end, [&](int64_t in_a, int64_t first, int64_t count) {
+    for_each_held(global, b.slice, first, first + count, [&](int64_t in_b, int64_t at, int64_t elements) {
+      const int64_t from = std::max(in_b, b.begin), to = std::min(in_b + elements, b.end);
+      if (from < to) run(in_a + (at - first) + (from - in_b) - a.begin, from - b.begin, to - from);
+    });
+  });
+}
+
 }  // namespace megalith

@@ -38,4 +38,17 @@ struct TensorSlice {
                     const std::function<void(int64_t local, int64_t global, int64_t elements)>& run) const;
 };
 
+/// Local elements [begin, end) of a slice.
+struct SlicePart {
+  TensorSlice slice;
+  int64_t begin = 0, end = 0;
+
+  int64_t elements() const { return end - begin; }
+};
+
+/// Calls run(in a, in b, elements) for the elements that two parts of one tensor have in common, in stretches
+/// that are contiguous in both. Positions count from the beginning of each part.
+void for_each_common_run(const Shape& global, const SlicePart& a, const SlicePart& b,
+                         const std::function<void(int64_t in_a, int64_t in_b, int64_t elements)>& run);
+
 }  // namespace megalith

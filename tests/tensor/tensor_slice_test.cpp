@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <tuple>
+
 #include "megalith/base/error.h"
 
 namespace megalith {
@@ -48,6 +51,41 @@ TEST(TensorSlice, RunsVisitEveryElementOnceInOrder) {
           });
           EXPECT_EQ(visited, std::vector<int64_t>(expected.begin() + begin, expected.begin() + end))
               << to_string(global) << " axis " << slice.axis << ", " << begin << " .. " << end;
+        }
+      }
+    }
+  }
+}
+
+TEST(TensorSlice, CommonRunsCopyOnePartIntoAnother) {
+  const std::vector<TensorSlice> slices = {
+      {}, {0, {{0, 3}}}, {0, {{1, 2}, {4, 6}}}, {1, {{0, 2}}}, {1, {{0, 1}, {2, 2}, {3, 5}}}, {1, {{4, 4}}}};
+  for (const Shape& global : {Shape{6, 5}, Shape{6}}) {
+    for (const TensorSlice& a : slices) {
+      for (const TensorSlice& b : slices) {
+        if (a.axis >= global.rank() || b.axis >= global.rank()) continue;
+        const std::vector<int64_t> all_a = expected_elements(a, global), all_b = expected_elements(b, global);
+        const int64_t size_a = static_cast<int64_t>(all_a.size()),
+                      size_b = static_cast<int64_t>(all_b.size());
+        for (const auto& [from_a, from_b, less] :
+             {std::tuple<int64_t, int64_t, int64_t>{0, 0, 0}, {1, 4, 0}, {3, 0, 2}}) {
+          const SlicePart part_a{a, std::min(from_a, size_a),
+                                 std::max(std::min(from_a, size_a), size_a - less)};
+          const SlicePart part_b{b, std::min(from_b, size_b),
+                                 std::max(std::min(from_b, size_b), size_b - less)};
+          std::vector<int64_t> copied(static_cast<size_t>(part_a.elements()), -1);
+          for_each_common_run(global, part_a, part_b, [&](int64_t in_a, int64_t in_b, int64_t elements) {
+            for (int64_t i = 0; i < elements; ++i) {
+              EXPECT_EQ(copied[static_cast<size_t>(in_a + i)], -1) << "twice";
+              copied[static_cast<size_t>(in_a + i)] = all_b[static_cast<size_t>(part_b.begin + in_b + i)];
+            }
+          });
+          for (int64_t i = 0; i < part_a.elements(); ++i) {
+            const int64_t element = all_a[static_cast<size_t>(part_a.begin + i)];
+            const bool common = std::find(all_b.begin() + part_b.begin, all_b.begin() + part_b.end,
+                                          element) != all_b.begin() + part_b.end;
+            EXPECT_EQ(copied[static_cast<size_t>(i)], common ? element : -1);
+          }
         }
       }
     }
