@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -20,7 +21,8 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int kFormatVersion = 1;
+// Version 2 has slices of tensors; a checkpoint without any is of version 1.
+constexpr int kFormatVersion = 2;
 constexpr const char* kManifest = "manifest.json";
 
 template <class T>
@@ -43,6 +45,24 @@ void check_file_name(const std::string& name, const std::string& where) {
   check_input(!name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
                   name.find('\0') == std::string::npos,
               "{}: \"{}\" is not a file name", where, name);
+}
+
+TensorSlice slice_from(const Json& entry, const Shape& shape, const std::string& where,
+                       const std::string& tensor) {
+  TensorSlice slice;
+  slice.axis = field<int>(entry, "axis", where);
+  check_input(shape.rank() <= 2 && slice.axis >= 0 && slice.axis < shape.rank(),
+              "{}: a part of tensor {} is cut along axis {} of {}", where, tensor, slice.axis,
+              to_string(shape));
+  int64_t at = 0;
+  for (const auto& range : field<std::vector<std::array<int64_t, 2>>>(entry, "ranges", where)) {
+    check_input(range[0] >= at && range[1] >= range[0] && range[1] <= shape[slice.axis],
+                "{}: the ranges of a part of tensor {} do not rise within {}", where, tensor,
+                to_string(shape));
+    slice.ranges.push_back({range[0], range[1]});
+    at = range[1];
+  }
+  return slice;
 }
 
 }  // namespace
@@ -75,12 +95,17 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::write_tensors(const std::string& file, const std::vector<CheckpointTensor>& tensors) {
+  write_tensors(file, tensors, [&](size_t i) { return tensors[i].view; });
+}
+
+void CheckpointWriter::write_tensors(const std::string& file, const std::vector<CheckpointTensor>& tensors,
+                                     const std::function<TensorView(size_t)>& bytes_of) {
   SafetensorsPlan plan;
   for (const CheckpointTensor& tensor : tensors)
     plan.add(tensor.name, tensor.view.dtype(), tensor.view.shape());
   SafetensorsWriter writer(partial_ / file, std::move(plan));
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorView& view = tensors[i].view;
+    const TensorView view = bytes_of(i);
     const SafetensorsEntry& entry = writer.plan().entries[i];
     writer.write(tensors[i].name, view.raw(), view.bytes());
     std::vector<int64_t> shape;
@@ -88,9 +113,15 @@ void CheckpointWriter::write_tensors(const std::string& file, const std::vector<
     Json record = {{"name", entry.name},    {"dtype", std::string(name(entry.dtype))},
                    {"shape", shape},        {"file", file},
                    {"offset", entry.begin}, {"checksum", checksum(view.raw(), view.bytes())}};
-    if (view.elements() != tensors[i].shape.elements()) {
+    if (!tensors[i].whole()) {
       record["first_element"] = tensors[i].begin;
       record["elements"] = view.elements();
+    }
+    if (!tensors[i].slice.whole()) {
+      record["axis"] = tensors[i].slice.axis;
+      record["ranges"] = Json::array();
+      for (const IndexRange& range : tensors[i].slice.ranges)
+        record["ranges"].push_back({range.begin, range.end});
     }
     tensor_records_.push_back(record.dump());
   }
@@ -128,11 +159,14 @@ void CheckpointWriter::commit(int64_t step, const std::string& state) {
     if (!record.checksum.empty()) entry["checksum"] = record.checksum;
     files.push_back(std::move(entry));
   }
+  const bool sliced =
+      std::any_of(tensor_records_.begin(), tensor_records_.end(),
+                  [](const std::string& record) { return Json::parse(record).contains("axis"); });
   std::string manifest = fmt::format(
       "{{\n  \"format\": \"megalith-checkpoint\",\n  \"version\": {},\n  \"step\": {},\n  \"state\": {},\n  "
       "\"files\": {},\n"
       "  \"tensors\": [\n    {}\n  ]\n}}\n",
-      kFormatVersion, step, state, files.dump(), fmt::join(tensor_records_, ",\n    "));
+      sliced ? kFormatVersion : 1, step, state, files.dump(), fmt::join(tensor_records_, ",\n    "));
   OutputFile out(partial_ / kManifest);
   out.write(manifest);
   out.sync();
@@ -162,8 +196,9 @@ CheckpointReader::CheckpointReader(const fs::path& directory) : directory_(direc
   check_input(field<std::string>(root, "format", where) == "megalith-checkpoint",
               "{}: not a Megalith checkpoint", where);
   const int version = field<int>(root, "version", where);
-  check_input(version == kFormatVersion, "{}: format version {} is not known to this program, which reads {}",
-              where, version, kFormatVersion);
+  check_input(version >= 1 && version <= kFormatVersion,
+              "{}: format version {} is not known to this program, which reads 1 to {}", where, version,
+              kFormatVersion);
   step_ = field<int64_t>(root, "step", where);
   check_input(root.contains("state") && root["state"].is_object(), "{}: \"state\" is missing", where);
   state_ = root["state"].dump();
@@ -195,32 +230,72 @@ CheckpointReader::CheckpointReader(const fs::path& directory) : directory_(direc
     Piece piece;
     piece.file = field<std::string>(entry, "file", where);
     piece.checksum = field<std::string>(entry, "checksum", where);
-    piece.elements = given.view_shape(where).elements();
+    const Shape shape = given.view_shape(where);
+    if (entry.contains("axis")) piece.part.slice = slice_from(entry, shape, where, name);
+    piece.part.end = piece.part.slice.local_shape(shape).elements();
     if (entry.contains("first_element")) {
-      piece.begin = field<int64_t>(entry, "first_element", where);
-      piece.elements = field<int64_t>(entry, "elements", where);
+      piece.part.begin = field<int64_t>(entry, "first_element", where);
+      const int64_t elements = field<int64_t>(entry, "elements", where);
+      check_input(piece.part.begin >= 0 && elements >= 0 && elements <= piece.part.end - piece.part.begin,
+                  "{}: a part of tensor {} exceeds it", where, name);
+      piece.part.end = piece.part.begin + elements;
     }
-    check_input(files_.contains(piece.file), "{}: tensor {} is in {}, which is not listed", where, name,
-                piece.file);
-    const auto [found, is_new] = tensors_.emplace(name, given);
-    check_input(is_new || (found->second.dtype == given.dtype && found->second.shape == given.shape),
-                "{}: parts of tensor {} disagree about its type or shape", where, name);
-    found->second.pieces.push_back(piece);
+    add_piece(name, given, std::move(piece), where);
   }
-  for (auto& [name, record] : tensors_) {
-    std::sort(record.pieces.begin(), record.pieces.end(),
-              [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  for (auto& [name, record] : tensors_) check_complete(name, record, where);
+}
+
+void CheckpointReader::add_piece(const std::string& name, const TensorRecord& given, Piece piece,
+                                 const std::string& where) {
+  check_input(files_.contains(piece.file), "{}: tensor {} is in {}, which is not listed", where, name,
+              piece.file);
+  const auto [found, is_new] = tensors_.emplace(name, given);
+  check_input(is_new || (found->second.dtype == given.dtype && found->second.shape == given.shape),
+              "{}: parts of tensor {} disagree about its type or shape", where, name);
+  found->second.pieces.push_back(std::move(piece));
+}
+
+// The parts must make up their slices, and the slices the tensor.
+void CheckpointReader::check_complete(const std::string& name, TensorRecord& record,
+                                      const std::string& where) {
+  const auto order = [](const Piece& piece) {
+    std::vector<int64_t> key{piece.part.slice.axis};
+    for (const IndexRange& range : piece.part.slice.ranges) key.insert(key.end(), {range.begin, range.end});
+    return key;
+  };
+  std::sort(record.pieces.begin(), record.pieces.end(), [&](const Piece& a, const Piece& b) {
+    const auto left = order(a), right = order(b);
+    return left != right ? left < right : a.part.begin < b.part.begin;
+  });
+  const Shape shape = record.view_shape(where);
+  const int axis = record.pieces[0].part.slice.axis;
+  std::vector<IndexRange> ranges;
+  for (size_t i = 0; i < record.pieces.size();) {
+    const TensorSlice& slice = record.pieces[i].part.slice;
+    check_input(slice.axis == axis, "{}: the parts of tensor {} are cut in several ways", where, name);
+    ranges.insert(ranges.end(), slice.ranges.begin(), slice.ranges.end());
     int64_t at = 0;
-    for (const Piece& piece : record.pieces) {
-      check_input(piece.begin == at && piece.elements >= 0,
-                  "{}: the parts of tensor {} overlap or leave a hole at element {}", where, name, at);
-      check_input(piece.elements <= record.view_shape(where).elements() - at,
-                  "{}: the parts of tensor {} exceed it", where, name);
-      at += piece.elements;
+    for (; i < record.pieces.size() && record.pieces[i].part.slice == slice; ++i) {
+      const SlicePart& part = record.pieces[i].part;
+      check_input(part.begin == at, "{}: the parts of tensor {} overlap or leave a hole at element {}", where,
+                  name, at);
+      at = part.end;
     }
-    check_input(at == record.view_shape(where).elements(), "{}: the parts of tensor {} end at element {}",
+    check_input(at == slice.local_shape(shape).elements(), "{}: the parts of tensor {} end at element {}",
                 where, name, at);
   }
+  if (axis < 0) return;
+  std::sort(ranges.begin(), ranges.end(), [](const IndexRange& a, const IndexRange& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
+  int64_t at = 0;
+  for (const IndexRange& range : ranges) {
+    if (range.begin == range.end) continue;
+    check_input(range.begin == at, "{}: the slices of tensor {} overlap or leave a hole at {}", where, name,
+                at);
+    at = range.end;
+  }
+  check_input(at == shape[axis], "{}: the slices of tensor {} end at {}", where, name, at);
 }
 
 bool CheckpointReader::has_file(const std::string& file) const {
@@ -277,8 +352,8 @@ TensorView CheckpointReader::piece_view(const std::string& name, const TensorRec
   const SafetensorsFile& file = shard(piece.file);
   const SafetensorsEntry* entry = file.find(name);
   check_input(entry != nullptr, "{}: {} lacks tensor {}", directory_.string(), piece.file, name);
-  const bool whole = record.pieces.size() == 1;
-  const std::vector<int64_t> shape = whole ? record.shape : std::vector<int64_t>{piece.elements};
+  const bool whole = piece.part.slice.whole() && record.pieces.size() == 1;
+  const std::vector<int64_t> shape = whole ? record.shape : std::vector<int64_t>{piece.part.elements()};
   check_input(entry->dtype == record.dtype && entry->shape == shape,
               "{}: tensor {} in {} has another type or shape than the manifest says", directory_.string(),
               name, piece.file);
@@ -294,38 +369,72 @@ TensorView CheckpointReader::piece_view(const std::string& name, const TensorRec
 
 TensorView CheckpointReader::tensor(const std::string& name) const {
   TensorRecord& found = record(name);
-  if (found.pieces.size() == 1) return piece_view(name, found, found.pieces[0]);
-  if (const auto assembled = assembled_.find(name); assembled != assembled_.end()) return assembled->second;
-  Tensor whole(found.dtype, found.view_shape(directory_.string()));
-  char* out = static_cast<char*>(whole.view().raw());
-  for (Piece& piece : found.pieces) {
-    const TensorView view = piece_view(name, found, piece);
-    std::memcpy(out + static_cast<size_t>(piece.begin) * size_of(found.dtype), view.raw(), view.bytes());
+  if (found.pieces.size() == 1 && found.pieces[0].part.slice.whole()) {
+    return piece_view(name, found, found.pieces[0]);
   }
-  return assembled_.emplace(name, std::move(whole)).first->second;
+  if (const auto assembled = assembled_.find(name); assembled != assembled_.end()) return assembled->second;
+  return assembled_.emplace(name, load(name)).first->second;
 }
 
-void CheckpointReader::read(const std::string& name, const Shape& shape, int64_t begin,
+Tensor CheckpointReader::load(const std::string& name) const {
+  TensorRecord& found = record(name);
+  const Shape shape = found.view_shape(directory_.string());
+  Tensor whole(found.dtype, shape);
+  char* out = static_cast<char*>(whole.view().raw());
+  const size_t element = size_of(found.dtype);
+  for (Piece& piece : found.pieces) {
+    const char* data = static_cast<const char*>(piece_view(name, found, piece).raw());
+    piece.part.slice.for_each_run(
+        shape, piece.part.begin, piece.part.end, [&](int64_t local, int64_t global, int64_t count) {
+          std::memcpy(out + static_cast<size_t>(global) * element,
+                      data + static_cast<size_t>(local - piece.part.begin) * element,
+                      static_cast<size_t>(count) * element);
+        });
+  }
+  return whole;
+}
+
+void CheckpointReader::read(const std::string& name, const Shape& shape, const SlicePart& part,
                             std::span<float> out) const {
   TensorRecord& found = record(name);
   const Shape stored = found.view_shape(directory_.string());
   check_input(found.dtype == DType::f32 && stored == shape,
               "{}: tensor {} is {} {}; the recipe's model needs F32 {}", directory_.string(), name,
               megalith::name(found.dtype), to_string(stored), to_string(shape));
-  const int64_t end = begin + static_cast<int64_t>(out.size());
   for (Piece& piece : found.pieces) {
-    const int64_t from = std::max(begin, piece.begin), to = std::min(end, piece.begin + piece.elements);
-    if (from >= to) continue;
-    const float* data = piece_view(name, found, piece).data<float>();
-    std::copy(data + (from - piece.begin), data + (to - piece.begin), out.data() + (from - begin));
+    const float* data = nullptr;  // A part that nothing is taken from is not read.
+    for_each_common_run(shape, part, piece.part, [&](int64_t to, int64_t from, int64_t count) {
+      if (data == nullptr) data = piece_view(name, found, piece).data<float>();
+      std::copy(data + from, data + from + count, out.data() + to);
+    });
   }
+}
+
+Shape CheckpointReader::shape(const std::string& name) const {
+  return record(name).view_shape(directory_.string());
+}
+
+std::vector<std::string> CheckpointReader::files_of(const std::string& name) const {
+  std::vector<std::string> files;
+  for (const Piece& piece : record(name).pieces) files.push_back(piece.file);
+  return files;
+}
+
+std::vector<std::string> CheckpointReader::plain_files() const {
+  std::vector<std::string> names;
+  for (const auto& [name, record] : files_) {
+    if (!record.checksum.empty()) names.push_back(name);
+  }
+  return names;
 }
 
 void CheckpointReader::verify() const {
   for (const auto& [name, record] : files_) {
     if (!record.checksum.empty()) read_file(name);
   }
-  for (const auto& [name, record] : tensors_) tensor(name);
+  for (auto& [name, record] : tensors_) {
+    for (Piece& piece : record.pieces) piece_view(name, record, piece);
+  }
 }
 
 std::string checkpoint_name(int64_t step) {

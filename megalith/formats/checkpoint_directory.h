@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,21 +13,27 @@
 #include <vector>
 
 #include "megalith/formats/safetensors.h"
+#include "megalith/tensor/tensor_slice.h"
 
 namespace megalith {
 
-/// A tensor to write, or the elements [begin, begin + view.elements()) of one of shape `shape`, when ranks
-/// write parts of it.
+/// A tensor to write, or what one rank has of one of shape `shape`: the local elements [begin, begin +
+/// view.elements()) of a slice of it.
 struct CheckpointTensor {
   std::string name;
   TensorView view;
   Shape shape;
+  TensorSlice slice;
   int64_t begin = 0;
 
   CheckpointTensor(std::string tensor_name, TensorView whole)
       : name(std::move(tensor_name)), view(whole), shape(whole.shape()) {}
-  CheckpointTensor(std::string tensor_name, TensorView part, const Shape& whole, int64_t first)
-      : name(std::move(tensor_name)), view(part), shape(whole), begin(first) {}
+  CheckpointTensor(std::string tensor_name, TensorView part, const Shape& whole, TensorSlice of,
+                   int64_t first)
+      : name(std::move(tensor_name)), view(part), shape(whole), slice(std::move(of)), begin(first) {}
+
+  /// Whether the view is the whole tensor.
+  bool whole() const { return slice.whole() && view.elements() == shape.elements(); }
 };
 
 class CheckpointWriter {
@@ -42,6 +49,10 @@ class CheckpointWriter {
 
   /// Writes one safetensors file and records the checksum of every tensor.
   void write_tensors(const std::string& file, const std::vector<CheckpointTensor>& tensors);
+  /// The same, one tensor at a time: `bytes_of(i)` gives what tensors[i], whose view says only its type and
+  /// shape, holds; it is used before the next call.
+  void write_tensors(const std::string& file, const std::vector<CheckpointTensor>& tensors,
+                     const std::function<TensorView(size_t)>& bytes_of);
   void write_file(const std::string& file, std::string_view bytes);
   /// What this writer has written, for add_records() of the one that commits.
   std::string records() const;
@@ -76,9 +87,17 @@ class CheckpointReader {
   /// A tensor, checked against its recorded type, shape and checksum. The view lives as long as the reader. A
   /// tensor that was written in parts is put together in memory.
   TensorView tensor(const std::string& name) const;
-  /// Copies elements begin .. of an F32 tensor, in whatever parts it was written; only the parts that are
-  /// touched are read. Throws InputError when the tensor has another shape.
-  void read(const std::string& name, const Shape& shape, int64_t begin, std::span<float> out) const;
+  DType dtype(const std::string& name) const { return record(name).dtype; }
+  Shape shape(const std::string& name) const;
+  /// The files that hold parts of a tensor.
+  std::vector<std::string> files_of(const std::string& name) const;
+  /// Names of all files but the safetensors ones and the manifest.
+  std::vector<std::string> plain_files() const;
+  /// The same as tensor(), not kept by the reader.
+  Tensor load(const std::string& name) const;
+  /// Copies a part of an F32 tensor, in whatever parts it was written; only those that are touched are read.
+  /// Throws InputError when the tensor has another shape.
+  void read(const std::string& name, const Shape& shape, const SlicePart& part, std::span<float> out) const;
   /// Checks every file and tensor, reading all bytes.
   void verify() const;
 
@@ -89,15 +108,17 @@ class CheckpointReader {
   };
   struct Piece {
     std::string file, checksum;
-    int64_t begin = 0, elements = 0;
+    SlicePart part;
     bool checked = false;
   };
   struct TensorRecord {
     DType dtype = DType::f32;
     std::vector<int64_t> shape;
-    std::vector<Piece> pieces;  // by rising begin; together they are the tensor
+    std::vector<Piece> pieces;  // by slice and begin; together they are the tensor
     Shape view_shape(const std::string& where) const;
   };
+  void add_piece(const std::string& name, const TensorRecord& given, Piece piece, const std::string& where);
+  static void check_complete(const std::string& name, TensorRecord& record, const std::string& where);
   const SafetensorsFile& shard(const std::string& file) const;
   TensorRecord& record(const std::string& name) const;
   TensorView piece_view(const std::string& name, const TensorRecord& record, Piece& piece) const;

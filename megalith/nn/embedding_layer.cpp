@@ -12,7 +12,9 @@ EmbeddingLayer::EmbeddingLayer(const EmbeddingOptions& options, const TensorPara
       token_(make_vocabulary_table("embedding.token.weight", share_, options.hidden,
                                    options.standard_deviation, tensor)),
       position_(make_parameter("embedding.position.weight", {options.positions, options.hidden},
-                               {Initialization::Kind::normal, options.standard_deviation}, true)) {}
+                               {Initialization::Kind::normal, options.standard_deviation}, true)) {
+  position_.is_copy = tensor.rank() > 0;
+}
 
 Dropout EmbeddingLayer::dropout(const Pass& pass) const {
   return pass.dropout(options_.dropout, RandomUse::embedding_dropout, 0);

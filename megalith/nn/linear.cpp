@@ -8,7 +8,7 @@
 namespace megalith {
 
 Linear::Linear(Parameter weight, Parameter bias, bool has_bias, bool adds_bias)
-    : has_bias_(has_bias), adds_bias_(adds_bias), weight_(std::move(weight)), bias_(std::move(bias)) {
+    : weight_(std::move(weight)), bias_(std::move(bias)), has_bias_(has_bias), adds_bias_(adds_bias) {
   weight_.is_product_weight = true;
 }
 
@@ -46,6 +46,8 @@ RowParallelLinear::RowParallelLinear(const std::string& name, int64_t inputs, in
     : Linear(make_parameter(name + ".weight", {outputs, inputs},
                             {Initialization::Kind::normal, standard_deviation}, true,
                             tensor.slice(1, {inputs}, what)),
-             make_parameter(name + ".bias", {outputs}, {}, false), bias, bias && tensor.rank() == 0) {}
+             make_parameter(name + ".bias", {outputs}, {}, false), bias, bias && tensor.rank() == 0) {
+  bias_.is_copy = tensor.rank() > 0;
+}
 
 }  // namespace megalith

@@ -27,10 +27,11 @@ class Linear {
   /// `adds_bias`: whether this rank's product includes the bias.
   Linear(Parameter weight, Parameter bias, bool has_bias, bool adds_bias);
 
- private:
-  bool has_bias_, adds_bias_;
   Parameter weight_;  // [outputs, inputs]
   Parameter bias_;    // [outputs]
+
+ private:
+  bool has_bias_, adds_bias_;
 };
 
 /// Outputs (the columns of y) are cut over ranks, each of the fused `parts` by itself. Every rank needs the

@@ -9,6 +9,7 @@ NormLayer::NormLayer(const std::string& name, NormKind kind, int64_t columns, bo
       epsilon_(static_cast<float>(epsilon)),
       weight_(make_parameter(name + ".weight", {columns}, {Initialization::Kind::ones, 0}, false)),
       bias_(make_parameter(name + ".bias", {columns}, {}, false)) {
+  weight_.is_copy = bias_.is_copy = tensor.rank() > 0;
   weight_.gradient_is_partial = bias_.gradient_is_partial = tensor.sequence_parallel();
 }
 

@@ -33,8 +33,8 @@ struct Parameter {
   Initialization initialization;
   /// Weight decay applies (matrices, not norms and biases).
   bool decay = false;
-  /// Another rank holds the same parameter and stands for it in gradient norms and checkpoints (the copy of a
-  /// tied token table on the last pipeline stage).
+  /// Another rank holds the same parameter and stands for it in gradient norms and checkpoints (what
+  /// every tensor-parallel rank holds whole; the tied token table on the last pipeline stage).
   bool is_copy = false;
   /// The weight of a matrix product x W^T.
   bool is_product_weight = false;

@@ -17,42 +17,39 @@ namespace fs = std::filesystem;
 constexpr const char* kFirstMoment = "first_moment/";
 constexpr const char* kSecondMoment = "second_moment/";
 
-// Calls work(name, shape, first, part of `owned`) for every parameter's elements in [begin, end) of the flat
-// buffers, without vocabulary padding; with or without those that another rank stands for. `owned` begins at
-// `origin`.
+// Calls work(parameter, first, part of `owned`) for the local elements from `first` on of every parameter in
+// `range` of the flat buffers, without vocabulary padding. `owned` begins at `origin`.
 template <class Work>
 void for_parts(const ParameterBuffers& parameters, PartRange range, TensorView owned, int64_t origin,
-               bool with_copies, Work&& work) {
+               Work&& work) {
   if (owned.empty()) return;
   for (const ParameterSlot& slot : parameters.slots()) {
-    if (slot.parameter->is_copy && !with_copies) continue;
-    const Shape& shape = slot.parameter->shape;
     const int64_t begin = std::max(slot.offset, range.begin);
-    const int64_t end = std::min(slot.offset + shape.elements(), range.end);
-    if (begin < end)
-      work(slot.parameter->name, shape, begin - slot.offset, owned.slice(begin - origin, end - origin));
+    const int64_t end = std::min(slot.offset + slot.parameter->local_shape().elements(), range.end);
+    if (begin < end) work(*slot.parameter, begin - slot.offset, owned.slice(begin - origin, end - origin));
   }
 }
 
+// What this rank writes: not what another stands for.
 std::vector<CheckpointTensor> named_parts(const ParameterBuffers& parameters, PartRange range,
                                           TensorView owned, int64_t origin, const char* prefix) {
   std::vector<CheckpointTensor> tensors;
-  for_parts(parameters, range, owned, origin, false,
-            [&](const std::string& name, const Shape& shape, int64_t first, TensorView part) {
-              if (part.elements() == shape.elements()) {
-                tensors.emplace_back(prefix + name, part.reshape(shape));
-              } else {
-                tensors.emplace_back(prefix + name, part, shape, first);
-              }
+  for_parts(parameters, range, owned, origin,
+            [&](const Parameter& parameter, int64_t first, TensorView part) {
+              if (parameter.is_copy) return;
+              CheckpointTensor tensor(prefix + parameter.name, part, parameter.shape, parameter.slice, first);
+              if (tensor.whole()) tensor.view = part.reshape(parameter.shape);
+              tensors.push_back(std::move(tensor));
             });
   return tensors;
 }
 
 void load_parts(const CheckpointReader& reader, const ParameterBuffers& parameters, PartRange range,
                 TensorView owned, const char* prefix) {
-  for_parts(parameters, range, owned, range.begin, true,
-            [&](const std::string& name, const Shape& shape, int64_t first, TensorView part) {
-              reader.read(prefix + name, shape, first, part.span<float>());
+  for_parts(parameters, range, owned, range.begin,
+            [&](const Parameter& parameter, int64_t first, TensorView part) {
+              reader.read(prefix + parameter.name, parameter.shape,
+                          {parameter.slice, first, first + part.elements()}, part.span<float>());
             });
 }
 

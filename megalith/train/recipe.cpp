@@ -142,7 +142,8 @@ void Recipe::describe(ConfigVisitor& v) {
   v.table("parallel",
           "Layout over ranks (mpirun -n N megalith train ...). Data parallel is what the number of ranks "
           "leaves.");
-  v.integer("tensor", parallel.tensor, 1, 1, "", "Ranks that share each layer; only 1 so far.");
+  v.integer("tensor", parallel.tensor, 1, 4096, "ranks",
+            "Ranks that share each layer; divides heads, key/value heads and ffn_hidden_size.");
   v.integer("pipeline", parallel.pipeline, 1, 4096, "",
             "Pipeline stages: each holds a part of the layers on ranks of its own.");
   v.integer("virtual_pipeline", parallel.virtual_pipeline, 1, 4096, "",
@@ -155,7 +156,7 @@ void Recipe::describe(ConfigVisitor& v) {
       "Layers of each piece: even, cost (the output layer counts as so many layers), or numbers like 3,4,5.");
   v.integer("expert", parallel.expert, 1, 1, "", "Ranks that share experts; only 1 so far.");
   v.boolean("sequence_parallel", parallel.sequence_parallel,
-            "Norms and dropout split over the tensor ranks.");
+            "Norms, dropout and residuals split over the tensor ranks, which must divide sequence_length.");
   v.integer("zero_stage", parallel.zero_stage, 0, 1, "",
             "ZeRO: 0 keeps everything on every rank; 1 cuts the optimizer states (master weights, moments) "
             "over the data-parallel ranks.");
@@ -231,8 +232,12 @@ void Recipe::resolve() {
       parallel.virtual_pipeline);
   split_layers(parallel.layer_split, model.num_layers,
                static_cast<int>(parallel.pipeline * parallel.virtual_pipeline), 0.0, 0.0);
-  check_input(!parallel.sequence_parallel,
-              "parallel.sequence_parallel needs parallel.tensor above 1, which is not there yet");
+  check_input(parallel.tensor == 1 || optimizer.type != OptimizerType::lamb,
+              "parallel.tensor = {} cuts tensors over ranks, but optimizer.type = \"lamb\" needs the norm of "
+              "whole tensors",
+              parallel.tensor);
+  check_input(!parallel.sequence_parallel || parallel.tensor > 1,
+              "parallel.sequence_parallel splits over tensor ranks: it needs parallel.tensor above 1");
 }
 
 std::string Recipe::to_toml() const {

@@ -20,7 +20,9 @@ Stage::Stage(const Recipe& recipe, TrainingArenas& arenas, const ExecContext& ex
       exec_(exec),
       groups_(groups),
       shape_(pipeline_shape(recipe)),
-      evaluation_(arenas.activations(0), arenas.activations(0)) {
+      // Evaluation saves the inside of one block at a time, where training has room for as much.
+      evaluation_(arenas.activations(0),
+                  recipe.train.recompute == Recompute::full ? arenas.recomputed : arenas.activations(0)) {
   const std::vector<int64_t> alive = most_micro_batches_alive(recipe, groups.grid, groups.place);
   const std::vector<ModelSlice> slices = stage_slices(recipe, groups.place.pipeline);
   size_t arena = 0;
@@ -160,6 +162,7 @@ Stage::LossSum Stage::evaluate(const BatchSource& source, int64_t samples, PartR
 void Stage::finish_gradients(ParameterBuffers& parameters) {
   if (!lookup_gradient_.empty()) pieces_.front()->embedding()->add_lookup_gradient(exec_);
   parameters.finish_gradients(exec_);
+  parameters.sum_partial_gradients(exec_, pieces_.front()->tensor_parallel());
   exchange_tied_gradient();
 }
 

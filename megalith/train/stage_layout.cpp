@@ -1,5 +1,10 @@
 #include "megalith/train/stage_layout.h"
 
+#include <fmt/ranges.h>
+
+#include <numeric>
+
+#include "megalith/base/error.h"
 #include "megalith/model/counts.h"
 
 namespace megalith {
@@ -13,7 +18,38 @@ double head_cost(const Recipe& recipe) {
   return head / (layers / static_cast<double>(recipe.model.num_layers));
 }
 
+// The numbers of tensor-parallel ranks that can share everything that is shared.
+std::vector<int64_t> possible_tensor_ranks(const ModelConfig& model) {
+  const int64_t common = std::gcd(model.num_kv_heads, model.ffn_hidden_size);
+  std::vector<int64_t> possible;
+  for (int64_t ranks = 1; ranks <= common; ++ranks) {
+    if (common % ranks == 0) possible.push_back(ranks);
+  }
+  return possible;
+}
+
 }  // namespace
+
+void check_layout(const Recipe& recipe, int ranks) {
+  const ModelConfig& model = recipe.model;
+  const int64_t tensor = recipe.parallel.tensor;
+  check_input(
+      model.num_heads % tensor == 0 && model.num_kv_heads % tensor == 0 &&
+          model.ffn_hidden_size % tensor == 0,
+      "parallel.tensor = {} cannot share the model's {} heads, {} key/value heads and {} feed-forward "
+      "columns equally; possible are {}",
+      tensor, model.num_heads, model.num_kv_heads, model.ffn_hidden_size,
+      fmt::join(possible_tensor_ranks(model), ", "));
+  check_input(!recipe.parallel.sequence_parallel || recipe.data.sequence_length % tensor == 0,
+              "parallel.sequence_parallel splits sequences over parallel.tensor = {} ranks, which does not "
+              "divide data.sequence_length = {}",
+              tensor, recipe.data.sequence_length);
+  process_grid(recipe, ranks);
+}
+
+ProcessGrid process_grid(const Recipe& recipe, int ranks) {
+  return {ranks, static_cast<int>(recipe.parallel.pipeline), static_cast<int>(recipe.parallel.tensor)};
+}
 
 PipelineShape pipeline_shape(const Recipe& recipe) {
   return {static_cast<int>(recipe.parallel.pipeline), static_cast<int>(recipe.parallel.virtual_pipeline)};

@@ -12,6 +12,13 @@
 
 namespace megalith {
 
+/// Throws InputError, which says what would do, when `ranks` ranks cannot train the recipe's resolved model
+/// in its layout.
+void check_layout(const Recipe& recipe, int ranks);
+
+/// The grid of the recipe's layout over `ranks` ranks.
+ProcessGrid process_grid(const Recipe& recipe, int ranks);
+
 PipelineShape pipeline_shape(const Recipe& recipe);
 
 /// The pieces of layers of one pipeline stage, chunk by chunk. Throws InputError when parallel.layer_split

@@ -76,6 +76,7 @@ class Run {
                  recipe_.train.loss_scale_interval, recipe_.train.loss_scale_patience}) {
     ranks_.set_hang_seconds(recipe_.parallel.hang_seconds);
     agree(ranks_, [this] {
+      check_layout(recipe_, ranks_.size());
       check_memory();
       open_data();
     });
@@ -108,14 +109,11 @@ class Run {
       if (source != nullptr) source->require_vocabulary(recipe_.model.vocab_size);
     }
   }
-  ProcessGrid grid() const {
-    return {ranks_.size(), static_cast<int>(recipe_.parallel.pipeline),
-            static_cast<int>(recipe_.parallel.tensor)};
-  }
   // Better a word before the run than a kill in the middle of it.
   void check_memory() const {
+    const ProcessGrid grid = process_grid(recipe_, ranks_.size());
     uint64_t predicted = 0;
-    for (const MemoryLine& line : predict_memory(recipe_, grid(), grid().place(ranks_.rank())))
+    for (const MemoryLine& line : predict_memory(recipe_, grid, grid.place(ranks_.rank())))
       predicted += line.predicted;
     check_input(predicted <= total_memory_bytes(),
                 "the run needs {} of memory (megalith train --dry-run says for what); this machine has {}: "

@@ -13,16 +13,18 @@ namespace {
 // The most that a backward pass holds in the workspace at once: in a block, the gradients of a branch's
 // tensors; in the head, a chunk of logits. Scratch inside of operations (packing of matrix products, partial
 // sums) comes on top.
-uint64_t workspace_bytes(const ModelConfig& model, int64_t rows, size_t element) {
-  const int64_t hidden = model.hidden_size;
-  const int64_t attention = model.num_heads * model.head_size;
-  const int64_t packed = attention + 2 * model.num_kv_heads * model.head_size;
-  const int64_t dropout = model.hidden_dropout > 0 ? hidden : 0;
-  const int64_t in_attention = dropout + 2 * hidden + attention + packed;
-  const int64_t in_feed_forward = dropout + 2 * hidden + model.ffn_hidden_size;
-  const int64_t block = rows * std::max(in_attention, in_feed_forward);
-  const int64_t head =
-      rows * 3 * hidden + std::min(rows, LanguageModelHead::kChunkRows) * model.padded_vocabulary();
+uint64_t workspace_bytes(const ModelConfig& model, const TensorParallel& tensor, int64_t rows,
+                         size_t element) {
+  const int64_t ranks = tensor.size(), hidden = model.hidden_size;
+  const int64_t stream = tensor.stream_rows(rows) * hidden;
+  const int64_t attention = model.num_heads * model.head_size / ranks;
+  const int64_t packed = attention + 2 * model.num_kv_heads * model.head_size / ranks;
+  // The gradient behind a branch, masked or gathered, is another tensor than the stream's.
+  const int64_t behind = model.hidden_dropout > 0 || tensor.sequence_parallel() ? hidden : 0;
+  const int64_t block =
+      stream + rows * (behind + hidden + std::max(attention + packed, model.ffn_hidden_size / ranks));
+  const int64_t columns = (model.padded_vocabulary() + ranks - 1) / ranks;
+  const int64_t head = stream + 2 * rows * hidden + std::min(rows, LanguageModelHead::kChunkRows) * columns;
   return static_cast<uint64_t>(std::max(block, head)) * element;
 }
 
@@ -73,7 +75,7 @@ std::vector<MemoryLine> predict_memory(const Recipe& recipe, const ProcessGrid& 
           {"gradients", (elements + lookup_elements) * 4, 0},
           {"optimizer states", owned * Optimizer::bytes_per_element(recipe.optimizer, compute), 0},
           {"activations", activations + recomputed, 0},
-          {"workspace", workspace_bytes(recipe.model, rows, element) + messages, 0}};
+          {"workspace", workspace_bytes(recipe.model, tensor, rows, element) + messages, 0}};
 }
 
 std::vector<MemoryLine> measure_memory(std::vector<MemoryLine> lines, const TrainingArenas& arenas) {

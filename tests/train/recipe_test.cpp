@@ -67,8 +67,13 @@ TEST(Recipe, ContradictionsAreRefusedByName) {
             "schedule.warmup_* must be given in steps, as the run's length is");
   EXPECT_EQ(error_of("[model]\nmax_positions = 8\n[data]\nsequence_length = 9\n[train]\nsteps = 1\n"),
             "data.sequence_length = 9 exceeds model.max_positions = 8");
-  EXPECT_EQ(error_of("[train]\nsteps = 1\n[parallel]\ntensor = 2\n"),
-            "recipe.toml:4: parallel.tensor = 2 is out of range; allowed is 1 to 1");
+  EXPECT_EQ(error_of("[train]\nsteps = 1\n[parallel]\ntensor = 0\n"),
+            "recipe.toml:4: parallel.tensor = 0 is out of range; allowed is 1 to 4096");
+  EXPECT_EQ(error_of("[train]\nsteps = 1\n[parallel]\nsequence_parallel = true\n"),
+            "parallel.sequence_parallel splits over tensor ranks: it needs parallel.tensor above 1");
+  EXPECT_NE(
+      error_of("[train]\nsteps = 1\n[optimizer]\ntype = \"lamb\"\n[parallel]\ntensor = 2\n").find("lamb"),
+      std::string::npos);
   EXPECT_NE(
       error_of("[train]\nsteps = 1\nglobal_batch = 10\nbatch_ramp_start = 3\nbatch_ramp_increment = 2\n"),
       "no error");
