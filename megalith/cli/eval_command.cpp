@@ -84,7 +84,8 @@ void run_perplexity(Options options) {
     // The same model before training: fresh weights from the seed 0.
     const TensorView values = open.model.parameters().values();
     Tensor weights(DType::f32, values.shape());
-    initialize_parameters(open.exec, open.model.parameters().slots(), 0, weights);
+    initialize_parameters(open.exec, open.model.parameters().slots(), 0, {0, weights.view().elements()},
+                          weights);
     convert(open.exec, weights, values);
     rows.push_back({"untrained model", measure(open, text, options.perplexity)});
   }

@@ -111,6 +111,8 @@ void add_train_command(CLI::App& app) {
           "auto (default): from the newest checkpoint of\nthe output, or begin; none: begin; or a run or\n"
           "checkpoint to begin from")
       ->option_text("auto|none|DIR");
+  command->add_option("--trace", options->train.trace, "Write a time line of all ranks (Chrome trace)")
+      ->option_text("FILE");
   command->add_flag("--dry-run", options->dry_run, "Print parameters, batches, memory, and stop");
   command->add_option("--ranks", options->ranks, "With --dry-run: ranks to describe; default 1")
       ->option_text("N")

@@ -46,6 +46,7 @@ class SelfCommunicator : public Communicator {
   }
   void all_reduce_elements(std::byte*, int64_t, DType, Reduction) override {}
   void reduce_scatter_elements(std::byte*, int64_t, DType) override {}
+  void reduce_elements(std::byte*, int64_t, DType, int) override {}
   void all_gather_bytes(std::byte*, size_t) override {}
   void broadcast_bytes(std::byte*, size_t, int) override {}
   std::unique_ptr<PendingSend> send_bytes(const std::byte*, size_t, int, int) override {
@@ -109,6 +110,14 @@ void Communicator::reduce_scatter(TensorView data) {
   check_parts(data, size(), "reduce_scatter");
   const Counted counted(counters_, progress(), data.bytes());
   reduce_scatter_elements(bytes_of(data), data.elements(), data.dtype());
+}
+
+void Communicator::reduce(TensorView data, int root) {
+  if (size() == 1) return;
+  check_summable(data, "reduce");
+  check(root >= 0 && root < size(), "reduce to rank {} of {}", root, size());
+  const Counted counted(counters_, progress(), data.bytes());
+  reduce_elements(bytes_of(data), data.elements(), data.dtype(), root);
 }
 
 void Communicator::all_gather(TensorView data) {

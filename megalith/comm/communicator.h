@@ -59,6 +59,9 @@ class Communicator {
   /// data [n] F32, BF16 or F16 with n a multiple of the size: part r (the r-th n/size elements) becomes the
   /// sum over ranks on rank r; what other parts hold afterwards means nothing.
   void reduce_scatter(TensorView data);
+  /// data [n] F32, BF16 or F16 becomes the sum over ranks on rank `root`; what it holds elsewhere afterwards
+  /// means nothing.
+  void reduce(TensorView data, int root);
   /// data [n] of any type with n a multiple of the size: every rank receives part r from rank r.
   void all_gather(TensorView data);
   /// Every rank receives data [n] of any type from rank `root`.
@@ -84,12 +87,15 @@ class Communicator {
   ProgressWord& progress() { return watchdog_->own(); }
   /// For this rank's groups, made by split before or after: seconds without progress that make a rank hang.
   void set_hang_seconds(double seconds) { watchdog_->hang_seconds = seconds; }
+  /// Ends all waits of this rank, in any group and thread, with an Error: before it leaves after a failure.
+  void abandon() { watchdog_->abandoned = true; }
 
  protected:
   /// The transport. Only called with a size above 1; bytes are of whole elements.
   virtual std::unique_ptr<Communicator> split_group(int color, int key, std::string name) = 0;
   virtual void all_reduce_elements(std::byte* data, int64_t count, DType dtype, Reduction reduction) = 0;
   virtual void reduce_scatter_elements(std::byte* data, int64_t count, DType dtype) = 0;
+  virtual void reduce_elements(std::byte* data, int64_t count, DType dtype, int root) = 0;
   virtual void all_gather_bytes(std::byte* data, size_t bytes_a_rank) = 0;
   virtual void broadcast_bytes(std::byte* data, size_t bytes, int root) = 0;
   virtual std::unique_ptr<PendingSend> send_bytes(const std::byte* data, size_t bytes, int to, int tag) = 0;

@@ -137,34 +137,10 @@ class MpiCommunicator : public Communicator {
   }
 
   void all_reduce_elements(std::byte* data, int64_t count, DType dtype, Reduction reduction) override {
-    const size_t element = size_of(dtype);
-    const int64_t most = static_cast<int64_t>((one_host_ ? HostWindows::kBytes : kMessageBytes) / element);
-    for (int64_t at = 0; at < count; at += most) {
-      const int64_t piece = std::min(most, count - at);
-      std::byte* piece_data = data + static_cast<size_t>(at) * element;
-      if (one_host_) {
-        HostWindows& host = windows();
-        std::memcpy(host.window(rank_), piece_data, static_cast<size_t>(piece) * element);
-        meet("all_reduce");
-        const PartRange part = part_range(piece, rank_, size_);
-        reduce_in_order(host.windows(), part.begin, part.end, dtype, reduction, host.window(rank_));
-        meet("all_reduce");
-        for (int r = 0; r < size_; ++r) {
-          const PartRange theirs = part_range(piece, r, size_);
-          const size_t begin = static_cast<size_t>(theirs.begin) * element;
-          std::memcpy(piece_data + begin, host.window(r) + begin,
-                      static_cast<size_t>(theirs.size()) * element);
-        }
-        meet("all_reduce");
-      } else {
-        const int64_t share = (piece + size_ - 1) / size_;
-        std::vector<std::byte> padded(static_cast<size_t>(share * size_) * element);
-        std::memcpy(padded.data(), piece_data, static_cast<size_t>(piece) * element);
-        exchange_and_reduce(padded.data(), share, dtype, reduction, "all_reduce");
-        gather(padded.data(), static_cast<size_t>(share) * element, "all_reduce");
-        std::memcpy(piece_data, padded.data(), static_cast<size_t>(piece) * element);
-      }
-    }
+    reduce_pieces(data, count, dtype, reduction, "all_reduce", -1);
+  }
+  void reduce_elements(std::byte* data, int64_t count, DType dtype, int root) override {
+    reduce_pieces(data, count, dtype, Reduction::sum, "reduce", root);
   }
 
   void reduce_scatter_elements(std::byte* data, int64_t count, DType dtype) override {
@@ -267,6 +243,51 @@ class MpiCommunicator : public Communicator {
   }
   void meet(const char* operation) { host_->barrier(*watchdog(), operation, name(), world_ranks()); }
 
+  // Every rank reduces its share of each piece; then all, or only the root unless it is -1, take all shares.
+  void reduce_pieces(std::byte* data, int64_t count, DType dtype, Reduction reduction, const char* operation,
+                     int root) {
+    const size_t element = size_of(dtype);
+    const bool takes = root < 0 || root == rank_;
+    const int64_t most = static_cast<int64_t>((one_host_ ? HostWindows::kBytes : kMessageBytes) / element);
+    std::vector<std::byte> padded;
+    for (int64_t at = 0; at < count; at += most) {
+      const int64_t piece = std::min(most, count - at);
+      std::byte* piece_data = data + static_cast<size_t>(at) * element;
+      if (one_host_) {
+        HostWindows& host = windows();
+        std::memcpy(host.window(rank_), piece_data, static_cast<size_t>(piece) * element);
+        meet(operation);
+        const PartRange part = part_range(piece, rank_, size_);
+        reduce_in_order(host.windows(), part.begin, part.end, dtype, reduction, host.window(rank_));
+        meet(operation);
+        for (int r = 0; takes && r < size_; ++r) {
+          const PartRange theirs = part_range(piece, r, size_);
+          const size_t begin = static_cast<size_t>(theirs.begin) * element;
+          std::memcpy(piece_data + begin, host.window(r) + begin,
+                      static_cast<size_t>(theirs.size()) * element);
+        }
+        meet(operation);
+      } else {
+        const int64_t share = (piece + size_ - 1) / size_;
+        const size_t share_bytes = static_cast<size_t>(share) * element;
+        padded.assign(share_bytes * static_cast<size_t>(size_), std::byte{});
+        std::memcpy(padded.data(), piece_data, static_cast<size_t>(piece) * element);
+        exchange_and_reduce(padded.data(), share, dtype, reduction, operation);
+        if (root < 0) {
+          gather(padded.data(), share_bytes, operation);
+        } else {
+          const std::byte* own = padded.data() + static_cast<size_t>(rank_) * share_bytes;
+          MPI_Request request = MPI_REQUEST_NULL;
+          require_mpi(
+              MPI_Igather(takes ? MPI_IN_PLACE : own, static_cast<int>(share_bytes), MPI_BYTE, padded.data(),
+                          static_cast<int>(share_bytes), MPI_BYTE, root, comm_, &request),
+              "MPI_Igather");
+          complete(request, *watchdog(), operation, name(), others_);
+        }
+        if (takes) std::memcpy(piece_data, padded.data(), static_cast<size_t>(piece) * element);
+      }
+    }
+  }
   // Every rank receives part r [bytes] from rank r.
   void gather(std::byte* parts, size_t bytes, const char* operation) {
     MPI_Request request = MPI_REQUEST_NULL;

@@ -112,6 +112,13 @@ class ThreadCommunicator : public Communicator {
     reduce_in_order(group_->pointers, rank_ * share, (rank_ + 1) * share, dtype, Reduction::sum, data);
     meet("reduce_scatter");
   }
+  void reduce_elements(std::byte* data, int64_t count, DType dtype, int root) override {
+    publish(data, "reduce");
+    const PartRange part = part_range(count, rank_, size());
+    reduce_in_order(group_->pointers, part.begin, part.end, dtype, Reduction::sum,
+                    group_->pointers[static_cast<size_t>(root)]);
+    meet("reduce");
+  }
   void all_gather_bytes(std::byte* data, size_t bytes) override {
     publish(data, "all_gather");
     for (int r = 0; r < size(); ++r) {

@@ -13,6 +13,8 @@ double WatchedWait::seconds() const {
 
 void WatchedWait::poll(const std::vector<int>& awaited) {
   constexpr double kInterval = 0.5;  // seconds between looks at the words
+  check(!watchdog_.abandoned.load(), "{} of the group \"{}\": this rank has failed elsewhere", operation_,
+        group_);
   const Clock::time_point now = Clock::now();
   if (!started_) {
     started_ = true;

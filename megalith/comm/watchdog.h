@@ -34,6 +34,8 @@ struct Watchdog {
   int self = 0;
   /// A word that stands still for so long hangs.
   double hang_seconds = 25;
+  /// The rank is about to leave after a failure: its waits, in whatever thread, are to end.
+  std::atomic<bool> abandoned{false};
   /// Longest wait for ranks that cannot be seen, that do untimed work, or that wait themselves.
   double wait_seconds() const { return 24 * hang_seconds; }
 

@@ -83,9 +83,17 @@ TensorView Transformer::begin(const Pass& pass, DType dtype) const {
 
 TensorView Transformer::forward(const Pass& pass, TensorView x) const {
   Saved& saved = pass.saved;
-  if (embedding_) embedding_->forward(pass, x);
+  int64_t unit = pass.first_unit;
+  const auto next_unit = [&] {
+    if (pass.units != nullptr) pass.units->before_forward(unit++);
+  };
+  if (embedding_) {
+    next_unit();
+    embedding_->forward(pass, x);
+  }
   for (const Block& block : blocks_) {
     const TensorView y = saved.push(x.dtype(), x.shape());
+    next_unit();
     block.forward(pass, x, y);
     saved.keep(x);
     x = y;
@@ -94,17 +102,27 @@ TensorView Transformer::forward(const Pass& pass, TensorView x) const {
 }
 
 void Transformer::head_backward(const Pass& pass, TensorView y, TensorView losses, TensorView d) {
+  const int64_t unit = pass.first_unit + units() - 1;
+  if (pass.units != nullptr) pass.units->before_backward(unit);
   head_->loss_and_gradient(pass, y, losses, d);
+  if (pass.units != nullptr) pass.units->after_backward(unit);
 }
 
 void Transformer::backward(const Pass& pass, TensorView d) {
   Saved& saved = pass.saved;
+  int64_t unit = pass.first_unit + units() - (head_ ? 1 : 0);
+  const auto observed = [&](auto&& backward) {
+    --unit;
+    if (pass.units != nullptr) pass.units->before_backward(unit);
+    backward();
+    if (pass.units != nullptr) pass.units->after_backward(unit);
+  };
   for (size_t layer = blocks_.size(); layer-- > 0;) {
     const TensorView input = saved.pop();
-    blocks_[layer].backward(pass, input, d);
+    observed([&] { blocks_[layer].backward(pass, input, d); });
     saved.pop();  // the block's output
   }
-  if (embedding_) embedding_->backward(pass, d);
+  if (embedding_) observed([&] { embedding_->backward(pass, d); });
   saved.pop();
   saved.release();
 }
@@ -121,8 +139,16 @@ void Transformer::loss_and_gradient(const Pass& pass, TensorView losses) {
 TensorView Transformer::forward_only(const Pass& pass, TensorView x, TensorView y) const {
   // Blocks that are to be recomputed leave nothing saved.
   const Pass forward{pass.exec, pass.batch, pass.saved, Recompute::full, pass.training, pass.seed};
-  if (embedding_) embedding_->forward(forward, x);
+  int64_t unit = pass.first_unit;
+  const auto next_unit = [&] {
+    if (pass.units != nullptr) pass.units->before_forward(unit++);
+  };
+  if (embedding_) {
+    next_unit();
+    embedding_->forward(forward, x);
+  }
   for (const Block& block : blocks_) {
+    next_unit();
     block.forward(forward, x, y);
     std::swap(x, y);
   }
@@ -130,6 +156,7 @@ TensorView Transformer::forward_only(const Pass& pass, TensorView x, TensorView 
 }
 
 void Transformer::head_loss(const Pass& pass, TensorView y, TensorView losses) const {
+  if (pass.units != nullptr) pass.units->before_forward(pass.first_unit + units() - 1);
   head_->loss(pass, y, losses);
 }
 
@@ -166,9 +193,17 @@ void Transformer::forward_cached(const ExecContext& exec, TensorView token_ids, 
 }
 
 void Transformer::walk(const ParameterVisitor& visitor) {
-  if (embedding_) embedding_->visit(visitor);
-  for (Block& block : blocks_) block.visit(visitor);
-  if (head_) head_->visit(visitor);
+  for (int64_t unit = 0; unit < units(); ++unit) walk_unit(unit, visitor);
+}
+
+int64_t Transformer::units() const {
+  return static_cast<int64_t>(blocks_.size()) + (embedding_ ? 1 : 0) + (head_ ? 1 : 0);
+}
+
+void Transformer::walk_unit(int64_t unit, const ParameterVisitor& visitor) {
+  if (embedding_ && unit-- == 0) return embedding_->visit(visitor);
+  if (unit == static_cast<int64_t>(blocks_.size())) return head_->visit(visitor);
+  blocks_[static_cast<size_t>(unit)].visit(visitor);
 }
 
 size_t Transformer::kept_bytes(int64_t rows, size_t element, Recompute recompute) const {

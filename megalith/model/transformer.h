@@ -69,6 +69,9 @@ class Transformer {
 
   /// Every parameter once, in one order: embedding, blocks, final norm, head.
   void walk(const ParameterVisitor& visitor);
+  /// The same by units: the embedding if it is there, each block, the head if it is there.
+  int64_t units() const;
+  void walk_unit(int64_t unit, const ParameterVisitor& visitor);
   const ModelConfig& config() const { return config_; }
   const TensorParallel& tensor_parallel() const { return tensor_; }
   const ModelSlice& slice() const { return slice_; }

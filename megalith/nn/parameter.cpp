@@ -1,5 +1,6 @@
 #include "megalith/nn/parameter.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "megalith/base/random.h"
@@ -51,20 +52,26 @@ Parameter make_parameter(std::string name, const Shape& shape, Initialization in
 }
 
 ParameterBuffers::ParameterBuffers(const std::function<void(const ParameterVisitor&)>& walk, DType dtype,
-                                   Arena& values, Arena* gradients, int parts) {
+                                   Arena& values, Arena* gradients, const FlatParts& parts)
+    : parts_(parts) {
   walk([&](Parameter& parameter) {
     const int64_t elements = parameter.allocated_shape().elements();
     slots_.push_back({&parameter, elements_, elements});
     elements_ += (elements + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   });
-  const int64_t multiple = kSlotAlignment * parts;
+  const int64_t multiple = kSlotAlignment * parts.parts;
   elements_ = (elements_ + multiple - 1) / multiple * multiple;
-  values_ = values.allocate_zero(dtype, {elements_});
-  if (gradients != nullptr) gradients_ = gradients->allocate_zero(DType::f32, {elements_});
+  const PartRange own = own_part();
+  if (!parts.whole_values) first_value_ = own.begin;
+  if (!parts.whole_gradients) first_gradient_ = own.begin;
+  values_ = values.allocate_zero(dtype, {parts.whole_values ? elements_ : own.size()});
+  if (gradients != nullptr)
+    gradients_ = gradients->allocate_zero(DType::f32, {parts.whole_gradients ? elements_ : own.size()});
   for (const ParameterSlot& slot : slots_) {
     const Shape shape = slot.parameter->allocated_shape();
-    slot.parameter->value = values_.slice(slot.offset, slot.offset + slot.elements).reshape(shape);
-    if (gradients != nullptr) {
+    if (parts.whole_values)
+      slot.parameter->value = values_.slice(slot.offset, slot.offset + slot.elements).reshape(shape);
+    if (gradients != nullptr && parts.whole_gradients) {
       slot.parameter->gradient = gradients_.slice(slot.offset, slot.offset + slot.elements).reshape(shape);
     }
   }
@@ -80,12 +87,14 @@ void ParameterBuffers::finish_gradients(const ExecContext& context) {
   }
 }
 
-void ParameterBuffers::sum_partial_gradients(const ExecContext& context, const TensorParallel& tensor) {
+void ParameterBuffers::sum_partial_gradients(const ExecContext& context, const TensorParallel& tensor,
+                                             size_t first, size_t end) {
   if (tensor.size() == 1) return;
   // They are many and small, so they travel together.
   std::vector<const ParameterSlot*> partial;
   int64_t total = 0;
-  for (const ParameterSlot& slot : slots_) {
+  for (size_t i = first; i < end; ++i) {
+    const ParameterSlot& slot = slots_[i];
     if (!slot.parameter->gradient_is_partial) continue;
     partial.push_back(&slot);
     total += slot.elements;
@@ -96,7 +105,7 @@ void ParameterBuffers::sum_partial_gradients(const ExecContext& context, const T
   const auto copy_all = [&](bool back) {
     int64_t at = 0;
     for (const ParameterSlot* slot : partial) {
-      const TensorView own = gradients_.slice(slot->offset, slot->offset + slot->elements);
+      const TensorView own = slot->parameter->gradient;
       const TensorView packed = together.slice(at, at + slot->elements);
       back ? convert(context, packed, own) : convert(context, own, packed);
       at += slot->elements;
@@ -125,24 +134,27 @@ void fill_normal(const ExecContext& context, const RandomStream& stream, float s
 }  // namespace
 
 void initialize_parameters(const ExecContext& context, const std::vector<ParameterSlot>& slots, uint64_t seed,
-                           TensorView weights) {
+                           PartRange range, TensorView weights) {
   fill_zero(context, weights);
   for (const ParameterSlot& slot : slots) {
     const Parameter& parameter = *slot.parameter;
-    float* out = weights.data<float>() + slot.offset;
-    const int64_t elements = parameter.local_shape().elements();  // Padding rows stay zero.
+    // Padding rows stay zero.
+    const int64_t begin = std::max(slot.offset, range.begin) - slot.offset;
+    const int64_t end = std::min(slot.offset + parameter.local_shape().elements(), range.end) - slot.offset;
+    if (begin >= end) continue;
+    float* out = weights.data<float>() + (slot.offset + begin - range.begin);
     const RandomStream stream(seed, RandomUse::initialization, hash_name(parameter.name));
     switch (parameter.initialization.kind) {
       case Initialization::Kind::zeros:
         break;
       case Initialization::Kind::ones:
-        for (int64_t i = 0; i < elements; ++i) out[i] = 1.0f;
+        std::fill(out, out + (end - begin), 1.0f);
         break;
       case Initialization::Kind::normal:
         parameter.slice.for_each_run(
-            parameter.shape, 0, elements, [&](int64_t local, int64_t global, int64_t count) {
+            parameter.shape, begin, end, [&](int64_t local, int64_t global, int64_t count) {
               fill_normal(context, stream, parameter.initialization.standard_deviation, global, count,
-                          out + local);
+                          out + (local - begin));
             });
         break;
     }

@@ -89,37 +89,57 @@ struct ParameterSlot {
   int64_t elements;
 };
 
+/// The flat index space is padded so that it can be cut into `parts` equal parts, of the ranks that share it.
+/// Values or gradients that a rank does not hold whole, it holds of part `own` (ZeRO 3 and 2).
+struct FlatParts {
+  int parts = 1, own = 0;
+  bool whole_values = true, whole_gradients = true;
+};
+
 /// Values and gradients of all parameters of a walk, each in one flat buffer in the order of the walk: the
 /// unit of optimizer, reduction and checkpoint.
 class ParameterBuffers {
  public:
-  /// Cuts the buffers from `values` and `gradients` (null for inference) and binds the views of every
-  /// parameter. All values start as zero. The buffers are padded so that they can be cut into `parts` equal
-  /// parts (of the ranks that share them).
+  /// Cuts the buffers from `values` and `gradients` (null for inference). All values start as zero. The views
+  /// of every parameter are bound to what is held whole; who holds parts binds the others when they are
+  /// needed.
   ParameterBuffers(const std::function<void(const ParameterVisitor&)>& walk, DType dtype, Arena& values,
-                   Arena* gradients, int parts = 1);
+                   Arena* gradients, const FlatParts& parts = {});
 
   const std::vector<ParameterSlot>& slots() const { return slots_; }
   int64_t elements() const { return elements_; }
-  TensorView values() const { return values_; }        // [elements], compute type
-  TensorView gradients() const { return gradients_; }  // [elements], F32
+  /// The elements of part `part`.
+  PartRange part(int part) const { return part_range(elements_, part, parts_.parts); }
+  PartRange own_part() const { return part(parts_.own); }
+  const FlatParts& parts() const { return parts_; }
+  TensorView values() const { return values_; }        // [held], compute type
+  TensorView gradients() const { return gradients_; }  // [held], F32
+  /// Elements [begin, end) of the flat index space, which must be held.
+  TensorView values(int64_t begin, int64_t end) const {
+    return values_.slice(begin - first_value_, end - first_value_);
+  }
+  TensorView gradients(int64_t begin, int64_t end) const {
+    return gradients_.slice(begin - first_gradient_, end - first_gradient_);
+  }
 
   /// To be called before the first backward pass of a step: no gradient is started.
   void forget_gradients();
   /// Clears the gradient of every parameter that no backward pass of this step has reached.
   void finish_gradients(const ExecContext& context);
-  /// Completes the gradients that are partial sums over the ranks of `tensor`.
-  void sum_partial_gradients(const ExecContext& context, const TensorParallel& tensor);
+  /// Completes the gradients of slots [first, end) that are partial sums over the ranks of `tensor`.
+  void sum_partial_gradients(const ExecContext& context, const TensorParallel& tensor, size_t first,
+                             size_t end);
 
  private:
   std::vector<ParameterSlot> slots_;
-  int64_t elements_ = 0;
+  FlatParts parts_;
+  int64_t elements_ = 0, first_value_ = 0, first_gradient_ = 0;
   TensorView values_, gradients_;
 };
 
-/// Fills fp32 weights [elements], laid out as the buffers are, from the parameters' initialisation. An
+/// Fills fp32 weights with elements `range` of the flat index space, from the parameters' initialisation. An
 /// element depends on (seed, parameter name, its number in the whole parameter) alone, whoever holds it.
 void initialize_parameters(const ExecContext& context, const std::vector<ParameterSlot>& slots, uint64_t seed,
-                           TensorView weights);
+                           PartRange range, TensorView weights);
 
 }  // namespace megalith

@@ -5,6 +5,7 @@
 
 #include "megalith/base/random.h"
 #include "megalith/nn/saved.h"
+#include "megalith/nn/unit_observer.h"
 #include "megalith/ops/dropout.h"
 #include "megalith/tensor/exec.h"
 
@@ -40,6 +41,9 @@ struct Pass {
   /// Dropout is on.
   bool training = false;
   uint64_t seed = 0;
+  /// May be null. `first_unit` is the number of the first unit of the model that the pass goes through.
+  UnitObserver* units = nullptr;
+  int64_t first_unit = 0;
 
   /// The dropout of one layer. `which` tells the uses inside a layer apart.
   Dropout dropout(double probability, RandomUse use, int64_t layer, uint32_t which = 0) const {

@@ -21,8 +21,8 @@ Optimizer::Optimizer(const OptimizerConfig& config, ParameterBuffers& parameters
     : config_(config), parameters_(parameters), range_(range) {
   const Shape shape{range.end - range.begin};
   const bool separate_master = parameters.values().dtype() != DType::f32;
-  master_ = separate_master ? arena.allocate_zero(DType::f32, shape)
-                            : parameters.values().slice(range.begin, range.end);
+  master_ =
+      separate_master ? arena.allocate_zero(DType::f32, shape) : parameters.values(range.begin, range.end);
   if (has_first_moment(config)) first_moment_ = arena.allocate_zero(DType::f32, shape);
   if (config.type != OptimizerType::sgd) second_moment_ = arena.allocate_zero(DType::f32, shape);
 }
@@ -49,9 +49,9 @@ void Optimizer::step(const ExecContext& context, double learning_rate, int64_t u
     const auto part = [&](TensorView owned) {
       return owned.empty() ? owned : owned.slice(begin - range_.begin, end - range_.begin);
     };
-    const TensorView gradient = parameters_.gradients().slice(begin, end);
+    const TensorView gradient = parameters_.gradients(begin, end);
     const float decay = slot.parameter->decay ? static_cast<float>(config_.weight_decay) : 0.0f;
-    const TensorView copy = separate_master ? parameters_.values().slice(begin, end) : TensorView();
+    const TensorView copy = separate_master ? parameters_.values(begin, end) : TensorView();
     adam.weight_decay = sgd.weight_decay = decay;
     switch (config_.type) {
       case OptimizerType::adamw:
@@ -69,7 +69,7 @@ void Optimizer::step(const ExecContext& context, double learning_rate, int64_t u
 
 void Optimizer::refresh_values(const ExecContext& context) {
   if (parameters_.values().dtype() != DType::f32) {
-    convert(context, master_, parameters_.values().slice(range_.begin, range_.end));
+    convert(context, master_, parameters_.values(range_.begin, range_.end));
   }
 }
 

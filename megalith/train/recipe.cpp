@@ -157,9 +157,15 @@ void Recipe::describe(ConfigVisitor& v) {
   v.integer("expert", parallel.expert, 1, 1, "", "Ranks that share experts; only 1 so far.");
   v.boolean("sequence_parallel", parallel.sequence_parallel,
             "Norms, dropout and residuals split over the tensor ranks, which must divide sequence_length.");
-  v.integer("zero_stage", parallel.zero_stage, 0, 1, "",
-            "ZeRO: 0 keeps everything on every rank; 1 cuts the optimizer states (master weights, moments) "
-            "over the data-parallel ranks.");
+  v.integer("zero_stage", parallel.zero_stage, 0, 3, "",
+            "ZeRO over the data-parallel ranks: 1 cuts optimizer states (master weights, moments), 2 "
+            "gradients too, 3 "
+            "weights too.");
+  v.integer("zero_persistent_elements", parallel.zero_persistent_elements, 0, kUnlimited, "elements",
+            "ZeRO 3: parts of the model below this size stay gathered until an update.");
+  v.integer(
+      "bucket_elements", parallel.bucket_elements, 1, kUnlimited, "elements",
+      "ZeRO 0 and 1: gradients are reduced in pieces of at least this size while the backward pass goes on.");
   v.real("hang_seconds", parallel.hang_seconds, 1.0, 1e6, "seconds",
          "A rank that finishes no operation for so long hangs, and ends the job.");
 }
@@ -220,9 +226,15 @@ void Recipe::resolve() {
   check_input(schedule.min_learning_rate <= optimizer.learning_rate,
               "schedule.min_learning_rate = {} exceeds optimizer.learning_rate = {}",
               schedule.min_learning_rate, optimizer.learning_rate);
-  check_input(parallel.zero_stage == 0 || optimizer.type != OptimizerType::lamb,
-              "parallel.zero_stage = 1 cuts tensors over ranks, but optimizer.type = \"lamb\" needs the norm "
-              "of whole tensors");
+  check_input(
+      parallel.zero_stage == 0 || optimizer.type != OptimizerType::lamb,
+      "parallel.zero_stage above 0 cuts tensors over ranks, but optimizer.type = \"lamb\" needs the norm "
+      "of whole tensors");
+  check_input(
+      parallel.zero_stage < 2 || parallel.pipeline == 1,
+      "parallel.zero_stage = {} exchanges gradients or weights for every micro-batch, which pipeline stages "
+      "do at different times: with parallel.pipeline = {} use zero_stage 0 or 1",
+      parallel.zero_stage, parallel.pipeline);
   check_input(parallel.virtual_pipeline == 1 || parallel.pipeline > 1,
               "parallel.virtual_pipeline = {} needs parallel.pipeline above 1", parallel.virtual_pipeline);
   check_input(

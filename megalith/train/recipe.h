@@ -104,6 +104,8 @@ struct ParallelConfig {
   double hang_seconds = 25;
   bool sequence_parallel = false;
   int64_t zero_stage = 0;
+  int64_t zero_persistent_elements = 100'000;
+  int64_t bucket_elements = 8'000'000;
   bool operator==(const ParallelConfig&) const = default;
 };
 

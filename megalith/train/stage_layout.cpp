@@ -51,6 +51,10 @@ ProcessGrid process_grid(const Recipe& recipe, int ranks) {
   return {ranks, static_cast<int>(recipe.parallel.pipeline), static_cast<int>(recipe.parallel.tensor)};
 }
 
+int64_t effective_zero_stage(const Recipe& recipe, const ProcessGrid& grid) {
+  return grid.data() > 1 ? recipe.parallel.zero_stage : 0;
+}
+
 PipelineShape pipeline_shape(const Recipe& recipe) {
   return {static_cast<int>(recipe.parallel.pipeline), static_cast<int>(recipe.parallel.virtual_pipeline)};
 }
@@ -92,7 +96,8 @@ std::vector<int64_t> most_micro_batches_alive(const Recipe& recipe, const Proces
 }
 
 bool separates_lookup_gradient(const Recipe& recipe, const ProcessGrid& grid, const GridPlace& place) {
-  return recipe.model.tied_embeddings && grid.pipeline() == 1 &&
+  // Stages 2 and 3 reduce the gradients of every micro-batch for themselves.
+  return recipe.model.tied_embeddings && grid.pipeline() == 1 && effective_zero_stage(recipe, grid) < 2 &&
          own_micro_batches(recipe, recipe.train.global_batch, grid, place).size() > 1;
 }
 

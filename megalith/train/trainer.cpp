@@ -67,6 +67,7 @@ class Run {
         tokenizer_json_(resolve_vocabulary(ranks, recipe)),
         recipe_(std::move(recipe)),
         directory_(options.output),
+        trace_file_(options.trace),
         exec_{arenas_.workspace,
               recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : default_threads(),
               &profiler_},
@@ -75,6 +76,8 @@ class Run {
         scaler_({recipe_.train.loss_scale_start, recipe_.train.loss_scale_floor,
                  recipe_.train.loss_scale_interval, recipe_.train.loss_scale_patience}) {
     ranks_.set_hang_seconds(recipe_.parallel.hang_seconds);
+    profiler_.set_progress(&ranks_.progress().changes);
+    if (!options.trace.empty()) profiler_.set_trace(&trace_);
     agree(ranks_, [this] {
       check_layout(recipe_, ranks_.size());
       check_memory();
@@ -137,6 +140,7 @@ class Run {
   void validate();
   void test();
   void log_memory_and_time();
+  void write_trace();
   TrainingRecord one_step();
   void judge(const StepResult& result);
   std::string last_checkpoint() const;
@@ -145,8 +149,9 @@ class Run {
   bool first_ = ranks_.rank() == 0;
   std::string tokenizer_json_;
   Recipe recipe_;
-  fs::path directory_;
+  fs::path directory_, trace_file_;
   TrainingArenas arenas_;
+  Trace trace_;
   Profiler profiler_;
   ExecContext exec_;
   BatchRamp ramp_;
@@ -407,9 +412,27 @@ void Run::log_memory_and_time() {
         groups.empty() ? "" : ", ", group->name(), group->size(), exchanged.calls, exchanged.bytes,
         exchanged.seconds);
   }
-  log_->note(
-      "profile", state_.step,
-      fmt::format("\"seconds\": {{{}}}, \"memory\": {{{}}}, \"communication\": [{}]", parts, memory, groups));
+  const CommunicationQueue::Times overlap = step_->communication_times();
+  log_->note("profile", state_.step,
+             fmt::format("\"seconds\": {{{}}}, \"memory\": {{{}}}, \"communication\": [{}], "
+                         "\"hidden_communication\": {{\"seconds\": {:.6f}, \"waited\": {:.6f}}}",
+                         parts, memory, groups, overlap.busy, overlap.waited));
+  if (overlap.busy > 0) {
+    message(fmt::format("data-parallel communication: {:.0f}% of {:.3f} s hidden behind computation",
+                        100 * overlap.hidden_share(), overlap.busy));
+  }
+}
+
+// One file with the time lines of all ranks.
+void Run::write_trace() {
+  if (profiler_.trace() == nullptr) return;
+  const std::vector<std::string> events = ranks_.gather_texts(trace_.to_json(ranks_.rank()));
+  agree(ranks_, [&] {
+    if (!first_) return;
+    std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
+    for (size_t rank = 0; rank < events.size(); ++rank) text += (rank == 0 ? "" : ",\n") + events[rank];
+    write_file_atomic(trace_file_, text + "\n]}\n");
+  });
 }
 
 // Whether a signal has come to any rank, so that all stop after the same step.
@@ -479,6 +502,7 @@ TrainOutcome Run::train(const StopSignal& signal) {
     }
   }
   display_.finish();
+  write_trace();
   if (outcome.interrupted) {
     if (!logged_profile && run_tokens > 0) log_memory_and_time();
     save();

@@ -14,6 +14,8 @@ struct TrainOptions {
   /// "auto": go on from the newest checkpoint of `output`, or begin; "none": begin, and refuse a run that is
   /// there; else a checkpoint or run directory to begin from.
   std::string resume = "auto";
+  /// Where to write a time line of the run (Chrome trace JSON); empty for none.
+  std::filesystem::path trace;
 };
 
 struct TrainOutcome {

@@ -30,9 +30,14 @@ uint64_t workspace_bytes(const ModelConfig& model, const TensorParallel& tensor,
 
 }  // namespace
 
+ZeroSharding::Options zero_sharding_options(const Recipe& recipe) {
+  return {static_cast<int>(recipe.parallel.zero_stage), recipe.model.tied_embeddings,
+          recipe.parallel.zero_persistent_elements};
+}
+
 uint64_t TrainingArenas::high_water(const std::string& kind) const {
   uint64_t bytes = 0;
-  for (const Arena* arena : {&weights, &gradients, &optimizer, &recomputed, &workspace}) {
+  for (const Arena* arena : {&weights, &gradients, &optimizer, &buckets, &recomputed, &workspace}) {
     if (arena->name() == kind) bytes += arena->high_water();
   }
   for (const Arena& arena : alive_) {
@@ -51,15 +56,21 @@ std::vector<MemoryLine> predict_memory(const Recipe& recipe, const ProcessGrid& 
       TensorParallel::described(place.tensor, grid.tensor(), recipe.parallel.sequence_parallel);
   const std::vector<int64_t> alive = most_micro_batches_alive(recipe, grid, place);
   const std::vector<ModelSlice> slices = stage_slices(recipe, place.pipeline);
+  const int64_t zero_stage = effective_zero_stage(recipe, grid);
   uint64_t elements = 0, lookup_elements = 0, activations = 0, recomputed = 0;
+  std::vector<UnitRange> units;
   for (size_t chunk = 0; chunk < slices.size(); ++chunk) {
     Transformer model(recipe.model, tensor, slices[chunk]);
-    model.walk([&](Parameter& parameter) {
-      const uint64_t own = static_cast<uint64_t>(parameter.allocated_shape().elements());
-      if (parameter.name == "embedding.token.weight" && separates_lookup_gradient(recipe, grid, place))
-        lookup_elements = own;
-      elements += (own + 15) / 16 * 16;
-    });
+    for (int64_t unit = 0; unit < model.units(); ++unit) {
+      units.emplace_back().elements.begin = static_cast<int64_t>(elements);
+      model.walk_unit(unit, [&](Parameter& parameter) {
+        const uint64_t own = static_cast<uint64_t>(parameter.allocated_shape().elements());
+        if (parameter.name == "embedding.token.weight" && separates_lookup_gradient(recipe, grid, place))
+          lookup_elements = own;
+        elements += (own + 15) / 16 * 16;
+      });
+      units.back().elements.end = static_cast<int64_t>(elements);
+    }
     activations +=
         static_cast<uint64_t>(alive[chunk]) * model.kept_bytes(rows, element, recipe.train.recompute);
     recomputed = std::max<uint64_t>(recomputed, model.transient_bytes(rows, element, recipe.train.recompute));
@@ -67,13 +78,17 @@ std::vector<MemoryLine> predict_memory(const Recipe& recipe, const ProcessGrid& 
   const uint64_t data_ranks = static_cast<uint64_t>(grid.data());
   const uint64_t multiple = 16 * data_ranks;
   elements = (elements + multiple - 1) / multiple * multiple;
-  const uint64_t owned = recipe.parallel.zero_stage > 0 ? elements / data_ranks : elements;
+  units.back().elements.end = static_cast<int64_t>(elements);
+  const uint64_t part = elements / data_ranks;
   const uint64_t stream =
       static_cast<uint64_t>(tensor.stream_rows(rows) * recipe.model.hidden_size) * element;
   const uint64_t messages = static_cast<uint64_t>(pipeline_buffers(pipeline_shape(recipe)) - 1) * stream;
-  return {{"weights", elements * element, 0},
-          {"gradients", (elements + lookup_elements) * 4, 0},
-          {"optimizer states", owned * Optimizer::bytes_per_element(recipe.optimizer, compute), 0},
+  return {{"weights", (zero_stage < 3 ? elements : part) * element, 0},
+          {"gradients", ((zero_stage < 2 ? elements : part) + lookup_elements) * 4, 0},
+          {"optimizer states",
+           (zero_stage < 1 ? elements : part) * Optimizer::bytes_per_element(recipe.optimizer, compute), 0},
+          {"buckets",
+           zero_stage < 2 ? 0 : ZeroSharding::buffer_bytes(units, zero_sharding_options(recipe), element), 0},
           {"activations", activations + recomputed, 0},
           {"workspace", workspace_bytes(recipe.model, tensor, rows, element) + messages, 0}};
 }

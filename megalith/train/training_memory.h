@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "megalith/comm/process_grid.h"
+#include "megalith/parallel/zero_sharding.h"
 #include "megalith/tensor/arena.h"
 #include "megalith/train/recipe.h"
 
@@ -17,6 +18,8 @@ class TrainingArenas {
   Arena weights{"weights"};
   Arena gradients{"gradients"};
   Arena optimizer{"optimizer states"};
+  /// Where ZeRO 2 and 3 have units whole.
+  Arena buckets{"buckets"};
   /// What recompute drops again.
   Arena recomputed{"activations"};
   Arena workspace{"workspace"};
@@ -39,6 +42,8 @@ struct MemoryLine {
   uint64_t predicted = 0;
   uint64_t measured = 0;
 };
+
+ZeroSharding::Options zero_sharding_options(const Recipe& recipe);
 
 /// Predictions for the rank at `place`, without measurements.
 std::vector<MemoryLine> predict_memory(const Recipe& recipe, const ProcessGrid& grid, const GridPlace& place);

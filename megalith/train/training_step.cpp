@@ -6,6 +6,7 @@
 
 #include "megalith/ops/elementwise.h"
 #include "megalith/ops/exact_sum.h"
+#include "megalith/parallel/zero_sharding.h"
 
 namespace megalith {
 
@@ -14,23 +15,42 @@ TrainingStep::TrainingStep(const Recipe& recipe, TrainingArenas& arenas, const E
     : recipe_(recipe),
       exec_(exec),
       groups_(groups),
+      zero_stage_(effective_zero_stage(recipe, groups.grid)),
       stage_(recipe, arenas, exec, groups),
       parameters_([this](const ParameterVisitor& visitor) { stage_.walk(visitor); },
                   compute_type(recipe.train.precision), arenas.weights, &arenas.gradients,
-                  groups.grid.data()),
+                  FlatParts{groups.grid.data(), groups.place.data, zero_stage_ < 3, zero_stage_ < 2}),
       optimizer_(recipe.optimizer, parameters_, arenas.optimizer,
-                 recipe.parallel.zero_stage > 0 ? own_part() : PartRange{0, parameters_.elements()}) {}
+                 zero_stage_ > 0 ? parameters_.own_part() : PartRange{0, parameters_.elements()}) {
+  make_data_parallel(arenas);
+  stage_.observe(*data_parallel_);
+}
 
-PartRange TrainingStep::own_part() const {
-  return part_range(parameters_.elements(), groups_.place.data, groups_.grid.data());
+void TrainingStep::make_data_parallel(TrainingArenas& arenas) {
+  if (groups_.data->size() > 1)
+    queue_.emplace(*groups_.data, exec_.profiler != nullptr ? exec_.profiler->trace() : nullptr);
+  const TensorParallel tensor(*groups_.tensor, recipe_.parallel.sequence_parallel);
+  if (zero_stage_ < 2) {
+    GradientReduction::Options options;
+    options.to_owners = zero_stage_ == 1;
+    options.bucket_elements = recipe_.parallel.bucket_elements;
+    options.deferred = stage_.deferred_units();
+    data_parallel_ =
+        std::make_unique<GradientReduction>(exec_, tensor, parameters_, stage_.units(parameters_),
+                                            std::move(options), queue_ ? &*queue_ : nullptr);
+  } else {
+    data_parallel_ = std::make_unique<ZeroSharding>(exec_, parameters_, stage_.units(parameters_), tensor,
+                                                    zero_sharding_options(recipe_), arenas.buckets, *queue_);
+  }
+}
+
+CommunicationQueue::Times TrainingStep::communication_times() {
+  return queue_ ? queue_->times() : CommunicationQueue::Times();
 }
 
 void TrainingStep::initialize() {
-  // The gradient buffer is free before the first step and holds the whole walk in fp32.
-  const TensorView whole = parameters_.gradients();
-  initialize_parameters(exec_, parameters_.slots(), static_cast<uint64_t>(recipe_.train.seed), whole);
-  convert(exec_, whole.slice(optimizer_.range().begin, optimizer_.range().end), optimizer_.master());
-  fill_zero(exec_, whole);
+  initialize_parameters(exec_, parameters_.slots(), static_cast<uint64_t>(recipe_.train.seed),
+                        optimizer_.range(), optimizer_.master());
   refresh_weights();
 }
 
@@ -40,18 +60,19 @@ void TrainingStep::refresh_weights() {
 }
 
 void TrainingStep::gather_weights() {
-  if (recipe_.parallel.zero_stage == 0) return;
+  data_parallel_->weights_changed();
+  if (zero_stage_ == 0 || zero_stage_ == 3) return;
   const ProfileScope scope(exec_, "communication");
   groups_.data->all_gather(parameters_.values());
 }
 
 void TrainingStep::for_own_gradients(const std::function<void(const Parameter&, TensorView)>& work) const {
-  const PartRange own = own_part();
+  const PartRange own = parameters_.own_part();
   for (const ParameterSlot& slot : parameters_.slots()) {
     const Parameter& parameter = *slot.parameter;
     const int64_t begin = std::max(slot.offset, own.begin),
                   end = std::min(slot.offset + slot.elements, own.end);
-    if (begin < end && !parameter.is_copy) work(parameter, parameters_.gradients().slice(begin, end));
+    if (begin < end && !parameter.is_copy) work(parameter, parameters_.gradients(begin, end));
   }
 }
 
@@ -96,18 +117,13 @@ StepResult TrainingStep::run(const BatchSource& source, const TrainingState& sta
   // update makes it exact.
   const double nominal_tokens = static_cast<double>(samples * recipe_.data.sequence_length);
   const Stage::LossSum own = stage_.train(source, static_cast<uint64_t>(state.consumed_samples), samples,
-                                          own_micro_batches(recipe_, samples, groups_.grid, groups_.place),
                                           loss_scale / nominal_tokens);
-  stage_.finish_gradients(parameters_);
+  if (zero_stage_ < 2) stage_.finish_gradients(parameters_);
   std::array<double, 2> sums{};
   {
     const ProfileScope scope(exec_, "communication");
+    data_parallel_->finish();
     sums = sum_losses(own);
-    if (recipe_.parallel.zero_stage == 0) {
-      groups_.data->all_reduce(parameters_.gradients());
-    } else {
-      groups_.data->reduce_scatter(parameters_.gradients());
-    }
   }
   const double squares = sum_of_squares();
   result.loss_tokens = static_cast<int64_t>(sums[1]);
@@ -130,8 +146,7 @@ StepResult TrainingStep::run(const BatchSource& source, const TrainingState& sta
 }
 
 double TrainingStep::validate(const BatchSource& source, int64_t samples) {
-  const std::array<double, 2> sums = sum_losses(
-      stage_.evaluate(source, samples, own_micro_batches(recipe_, samples, groups_.grid, groups_.place)));
+  const std::array<double, 2> sums = sum_losses(stage_.evaluate(source, samples));
   return sums[0] / std::max(sums[1], 1.0);
 }
 

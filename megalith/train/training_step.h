@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "megalith/train/optimizer.h"
@@ -23,9 +25,10 @@ struct StepResult {
 };
 
 /// A rank's part of the model, parameters, optimizer and scratch of a run. The micro-batches of a step are
-/// dealt to the data-parallel ranks in contiguous shares; gradients are summed once a step, in the order of
-/// ranks; loss, gradient norm and the decision to skip are the same on all ranks. With ZeRO 1 each rank
-/// updates its part of the weights, which are then gathered; the numbers are bit for bit those of stage 0.
+/// dealt to the data-parallel ranks in contiguous shares; gradients are summed over ranks in their order;
+/// loss, gradient norm and the decision to skip are the same on all ranks. With ZeRO each rank updates its
+/// part of the weights; the numbers are bit for bit those of stage 0, but for stages 2 and 3 over several
+/// micro-batches, which sum each one's gradients over ranks before they add them up.
 class TrainingStep {
  public:
   TrainingStep(const Recipe& recipe, TrainingArenas& arenas, const ExecContext& exec, ParallelGroups& groups);
@@ -45,25 +48,30 @@ class TrainingStep {
 
   ParameterBuffers& parameters() { return parameters_; }
   Optimizer& optimizer() { return optimizer_; }
+  /// How long gradient reductions and weight gathers took, and how long computation had to wait for them;
+  /// zero with one data-parallel rank.
+  CommunicationQueue::Times communication_times();
 
  private:
   /// Sums over the ranks that know the losses: {loss, tokens}.
   std::array<double, 2> sum_losses(const Stage::LossSum& own);
   double sum_of_squares();
+  void make_data_parallel(TrainingArenas& arenas);
   std::string find_not_finite();
   void gather_weights();
-  /// The elements of the flat buffers whose gradients this rank has to look at: the parts of all
-  /// data-parallel ranks make up the buffers.
-  PartRange own_part() const;
   /// Calls work(parameter, its gradients) for what this rank stands for among all ranks.
   void for_own_gradients(const std::function<void(const Parameter&, TensorView)>& work) const;
 
   const Recipe& recipe_;
   const ExecContext& exec_;
   ParallelGroups& groups_;
+  const int64_t zero_stage_;
   Stage stage_;
   ParameterBuffers parameters_;
   Optimizer optimizer_;
+  std::unique_ptr<DataParallel> data_parallel_;
+  // Ends first, for its work uses what is above.
+  std::optional<CommunicationQueue> queue_;
 };
 
 }  // namespace megalith

@@ -135,6 +135,14 @@ inline void check_collectives(Communicator& ranks) {
       check(data[static_cast<size_t>(i)] == expected[static_cast<size_t>(i % period)],
             "all_reduce of {}: element {} is {}", count, i, data[static_cast<size_t>(i)]);
     }
+    for (int root = 0; root < n; ++root) {
+      for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = own[static_cast<size_t>(i % period)];
+      ranks.reduce(TensorView(data.data(), DType::f32, {count}), root);
+      for (int64_t i = 0; self == root && i < count; ++i) {
+        check(data[static_cast<size_t>(i)] == expected[static_cast<size_t>(i % period)],
+              "reduce of {}: element {}", count, i);
+      }
+    }
     const int64_t padded = count * n;
     data.resize(static_cast<size_t>(padded));
     for (int64_t i = 0; i < padded; ++i) data[static_cast<size_t>(i)] = own[static_cast<size_t>(i % period)];

@@ -75,7 +75,8 @@ Outcome run(const ModelConfig& config, const Layout& layout, DType dtype, Recomp
     const CommunicationCounters after = group.counters();
     EXPECT_EQ(losses, without);
     EXPECT_EQ(tiny.saved.size(), 0u);
-    tiny.buffers->sum_partial_gradients(tiny.exec, tiny.model.tensor_parallel());
+    tiny.buffers->sum_partial_gradients(tiny.exec, tiny.model.tensor_parallel(), 0,
+                                        tiny.buffers->slots().size());
     collect(tiny, outcome, mutex);
     if (group.rank() == 0) {
       outcome.losses = losses;
@@ -202,7 +203,8 @@ TEST(TensorParallel, InitialWeightsAreThoseOfOneProcess) {
     std::mutex mutex;
     run_ranks(outcome == &one ? 1 : 3, [&](Communicator& group) {
       TinyModel tiny(config, DType::f32, 5, 1, TensorParallel(group, false));
-      initialize_parameters(tiny.exec, tiny.buffers->slots(), 17, tiny.buffers->gradients());
+      initialize_parameters(tiny.exec, tiny.buffers->slots(), 17, {0, tiny.buffers->elements()},
+                            tiny.buffers->gradients());
       collect(tiny, *outcome, mutex);
     });
   }
