@@ -4,6 +4,7 @@
 #include "megalith/base/log.h"
 #include "megalith/cli/commands.h"
 #include "megalith/cli/model_options.h"
+#include "megalith/formats/consolidate_checkpoint.h"
 #include "megalith/train/training_state.h"
 
 namespace megalith {
@@ -12,6 +13,7 @@ namespace {
 
 struct Options {
   std::string from, to, format = "huggingface", dtype = "f32";
+  bool consolidate = false;
 };
 
 void run(const Options& options) {
@@ -22,6 +24,14 @@ void run(const Options& options) {
                   (std::filesystem::is_directory(options.to) && std::filesystem::is_empty(options.to)),
               "--to {}: there is something already; choose a new directory", options.to);
   const ModelDescription description = describe_model(options.from);
+  if (options.consolidate) {
+    check_input(description.kind == ModelFileKind::checkpoint,
+                "--consolidate joins the files of a Megalith checkpoint; {} is a Hugging Face directory",
+                options.from);
+    consolidate_checkpoint(CheckpointReader(description.directory), options.to);
+    log_info("wrote {}", options.to);
+    return;
+  }
   Arena workspace("workspace");
   const ExecContext exec{workspace, default_threads()};
   const LoadedModel model(description, DType::f32, exec);
@@ -49,6 +59,11 @@ void add_convert_command(CLI::App& app) {
       ->option_text("FORMAT");
   command->add_option("--dtype", options->dtype, "Type of the weights: f32 (default), bf16, f16")
       ->option_text("TYPE");
+  command
+      ->add_flag("--consolidate", options->consolidate,
+                 "Instead: a checkpoint of many ranks with all its\nstates as the files of one process")
+      ->excludes("--format")
+      ->excludes("--dtype");
   command->callback([options] { run(*options); });
 }
 

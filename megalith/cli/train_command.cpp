@@ -10,7 +10,7 @@
 #include "megalith/cli/whole_number.h"
 #include "megalith/comm/agreement.h"
 #include "megalith/comm/mpi_communicator.h"
-#include "megalith/train/run_plan.h"
+#include "megalith/train/run_description.h"
 #include "megalith/train/trainer.h"
 
 namespace megalith {
@@ -23,7 +23,7 @@ struct Options {
   TrainOptions train;
   std::string output;
   bool dry_run = false;
-  int ranks = 1;
+  int ranks = 0;
   std::string transport = "auto";
 };
 
@@ -113,8 +113,11 @@ void add_train_command(CLI::App& app) {
       ->option_text("auto|none|DIR");
   command->add_option("--trace", options->train.trace, "Write a time line of all ranks (Chrome trace)")
       ->option_text("FILE");
-  command->add_flag("--dry-run", options->dry_run, "Print parameters, batches, memory, and stop");
-  command->add_option("--ranks", options->ranks, "With --dry-run: ranks to describe; default 1")
+  command->add_flag("--dry-run", options->dry_run,
+                    "Print parameters, batches, who holds what,\nmemory, messages, and stop");
+  command
+      ->add_option("--ranks", options->ranks,
+                   "With --dry-run: ranks to describe; default as\nfew as the layout takes")
       ->option_text("N")
       ->check(whole_number(1, 1 << 20));
   command

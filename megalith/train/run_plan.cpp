@@ -2,14 +2,9 @@
 
 #include <algorithm>
 
-#include "megalith/base/cpu.h"
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
-#include "megalith/comm/communicator.h"
-#include "megalith/model/counts.h"
 #include "megalith/text/tokenizer.h"
-#include "megalith/train/progress_display.h"
-#include "megalith/train/training_memory.h"
 
 namespace megalith {
 
@@ -77,44 +72,6 @@ int64_t count_steps(const Recipe& recipe) {
     ++steps;
   }
   return steps;
-}
-
-std::string describe_run(Recipe recipe, int ranks) {
-  resolve_vocabulary(recipe);
-  const ProcessGrid grid(ranks, static_cast<int>(recipe.parallel.pipeline),
-                         static_cast<int>(recipe.parallel.tensor));
-  std::string out;
-  const auto line = [&](const std::string& text) { out += text + "\n"; };
-  line(fmt::format("parameters        {}", format_count(count_parameters(recipe.model))));
-  for (const PartCount& part : count_parts(recipe.model)) {
-    line(fmt::format("  {:<18}{}", part.part, format_count(part.parameters)));
-  }
-  const int64_t steps = count_steps(recipe);
-  const int64_t micro_batches =
-      (recipe.train.global_batch + recipe.train.micro_batch - 1) / recipe.train.micro_batch;
-  line(fmt::format("batch             {} samples of {} tokens = {} micro-batches of {}",
-                   recipe.train.global_batch, recipe.data.sequence_length, micro_batches,
-                   recipe.train.micro_batch));
-  if (ranks > 1) {
-    const PartRange most = part_range(micro_batches, 0, ranks),
-                    least = part_range(micro_batches, ranks - 1, ranks);
-    line(fmt::format("data parallel     {} ranks, {} micro-batches a step on the first and {} on the last",
-                     ranks, most.end - most.begin, least.end - least.begin));
-  }
-  line(fmt::format("steps             {}", format_count(steps)));
-  const double flops = 3 * forward_flops_per_token(recipe.model, recipe.data.sequence_length);
-  line(fmt::format("FLOPs a token     {:.3e}", flops));
-  line(fmt::format("FLOPs a step      {:.3e}",
-                   flops * static_cast<double>(recipe.train.global_batch * recipe.data.sequence_length)));
-  uint64_t total = 0;
-  line(ranks > 1 ? "predicted memory of a rank" : "predicted memory");
-  for (const MemoryLine& memory : predict_memory(recipe, grid, grid.place(0))) {
-    line(fmt::format("  {:<18}{}", memory.kind, format_bytes(memory.predicted)));
-    total += memory.predicted;
-  }
-  line(fmt::format("  {:<18}{} of {} in this machine", "sum", format_bytes(total),
-                   format_bytes(total_memory_bytes())));
-  return out;
 }
 
 }  // namespace megalith

@@ -27,8 +27,4 @@ double schedule_position(const Recipe& recipe, const TrainingState& state, int64
 /// Total number of steps of a run, without running it; a batch ramp is walked through.
 int64_t count_steps(const Recipe& recipe);
 
-/// What a run would do, without doing it: parameters, batch arithmetic, memory. For `train --dry-run`.
-/// `ranks` is the number of data-parallel ranks.
-std::string describe_run(Recipe recipe, int ranks);
-
 }  // namespace megalith

@@ -294,6 +294,19 @@ TEST_F(ProgramTest, HelpFitsEightyColumns) {
   EXPECT_TRUE(output({"--version"}).starts_with("megalith "));
 }
 
+// MT-NLG 530B on 280 nodes: sizes that follow from its published layout.
+void expect_published_layout(const std::string& plan) {
+  for (const char* fact :
+       {"529,581,506,560", "2,240 ranks = 35 pipeline stages x 8 data parallel x 8 tensor parallel",
+        "micro-batches     240 a step", "bubble            14.2 %", "1088-1151     51-53",
+        // activations to a neighbour; layers, forward, again and backward, for 240 micro-batches
+        "960 x  83.9 MB", "3,600 x  83.9 MB",
+        // a rank's gradients, in F32 and as the paper counts them
+        "7.55 GB", "3.78 GB in 16 bits"}) {
+    EXPECT_NE(plan.find(fact), std::string::npos) << fact << "\n" << plan;
+  }
+}
+
 TEST_F(ProgramTest, ShippedRecipesAreValid) {
   int recipes = 0;
   for (const auto& entry : fs::directory_iterator(MEGALITH_RECIPES)) {
@@ -309,8 +322,10 @@ TEST_F(ProgramTest, ShippedRecipesAreValid) {
     if (name == "gpt2-124m.toml") {
       EXPECT_NE(plan.find("124,439,808"), std::string::npos) << plan;
     }
+    if (name == "mt-nlg-530b.toml")
+      expect_published_layout(output({"train", entry.path().string(), "--dry-run", "--ranks", "2240"}));
   }
-  EXPECT_GE(recipes, 3);
+  EXPECT_GE(recipes, 4);
 }
 
 TEST_F(ProgramTest, CommandLinesThatAreWrong) {

@@ -24,7 +24,8 @@ void write_table(const std::string& title, const std::vector<std::pair<Layout, L
     out << fmt::format("| {} | {:.1e} | {:.1e} | {:.1e} | {} | {} | {} |\n", to_string(layout),
                        difference(outcome.losses, one.losses), difference(outcome.gradients, one.gradients),
                        difference(outcome.weights, one.weights), outcome.bytes,
-                       outcome.tensor.calls + outcome.data.calls, outcome.tensor.bytes + outcome.data.bytes);
+                       outcome.pipeline.calls + outcome.tensor.calls + outcome.data.calls,
+                       outcome.pipeline.bytes + outcome.tensor.bytes + outcome.data.bytes);
   }
   ASSERT_TRUE(out.good()) << path;
 }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "megalith/comm/thread_communicator.h"
+#include "megalith/train/message_plan.h"
 #include "megalith/train/training_step.h"
 #include "tests/train/small_run.h"
 
@@ -121,8 +123,8 @@ struct LayoutOutcome {
   double validation_loss = 0;
   /// Of the first step (the first moment, which is proportional to them), and the weights after the last.
   Tensors gradients, weights;
-  uint64_t bytes = 0, predicted_bytes = 0;  // of the first rank's arenas but the workspace
-  CommunicationCounters tensor, data;       // of the first rank, in the last step
+  uint64_t bytes = 0, predicted_bytes = 0;       // of the first rank's arenas but the workspace
+  CommunicationCounters pipeline, data, tensor;  // of the first rank, in the last step
 };
 
 inline BatchSources sources_of(const Recipe& recipe) {
@@ -130,7 +132,25 @@ inline BatchSources sources_of(const Recipe& recipe) {
                             {.sequence_length = recipe.data.sequence_length});
 }
 
-/// Trains `recipe` for its steps. `spoil(rank, step)` may change a rank before a step.
+/// What a rank exchanged in a step is what the plan says; how gradients are cut into messages is left open.
+inline void expect_predicted_messages(const Recipe& recipe, const ParallelGroups& groups,
+                                      const std::array<CommunicationCounters, 3>& exchanged) {
+  std::array<CommunicationCounters, 3> predicted;
+  for (const MessageLine& line : predict_messages(recipe, groups.grid, groups.place)) {
+    CommunicationCounters& counters = predicted[static_cast<size_t>(line.axis)];
+    counters.calls += static_cast<uint64_t>(line.calls);
+    counters.bytes += line.bytes;
+  }
+  for (size_t axis = 0; axis < exchanged.size(); ++axis) {
+    EXPECT_EQ(exchanged[axis].bytes, predicted[axis].bytes) << "axis " << axis;
+    if (axis != static_cast<size_t>(GridAxis::data)) {
+      EXPECT_EQ(exchanged[axis].calls, predicted[axis].calls) << "axis " << axis;
+    }
+  }
+  EXPECT_EQ(exchanged[1].calls > 0, groups.grid.data() > 1);
+}
+
+/// Trains `recipe` for its steps.
 inline LayoutOutcome train_layout(const Recipe& base, const Layout& layout, double loss_scale = 1) {
   const Recipe recipe = with_layout(base, layout);
   LayoutOutcome outcome;
@@ -149,10 +169,10 @@ inline LayoutOutcome train_layout(const Recipe& base, const Layout& layout, doub
     const BatchSources sources = sources_of(recipe);
     TrainingState state;
     std::vector<double> losses, norms;
-    CommunicationCounters tensor_before, data_before;
+    const std::array<Communicator*, 3> axes = {groups.pipeline.get(), groups.data.get(), groups.tensor.get()};
+    std::array<CommunicationCounters, 3> exchanged;  // in the last step
     for (int64_t i = 0; i < recipe.train.steps; ++i) {
-      tensor_before = groups.tensor->counters();
-      data_before = groups.data->counters();
+      for (size_t axis = 0; axis < axes.size(); ++axis) exchanged[axis] = axes[axis]->counters();
       const StepResult result = step.run(*sources.train, state, recipe.train.global_batch, 3e-3, loss_scale);
       EXPECT_FALSE(result.skipped) << result.not_finite;
       state.step += 1;
@@ -162,13 +182,11 @@ inline LayoutOutcome train_layout(const Recipe& base, const Layout& layout, doub
       norms.push_back(result.gradient_norm);
       if (i == 0) gradients.add(step.parameters(), step.optimizer(), step.optimizer().first_moment());
     }
-    const auto since = [](const CommunicationCounters& now, const CommunicationCounters& before) {
-      return CommunicationCounters{now.calls - before.calls, now.bytes - before.bytes, 0};
-    };
-    const CommunicationCounters tensor = since(groups.tensor->counters(), tensor_before);
-    const CommunicationCounters data = since(groups.data->counters(), data_before);
-    EXPECT_EQ(tensor.calls > 0, layout.tensor > 1);
-    EXPECT_EQ(data.calls > 0, layout.data > 1);
+    for (size_t axis = 0; axis < axes.size(); ++axis) {
+      const CommunicationCounters& now = axes[axis]->counters();
+      exchanged[axis] = {now.calls - exchanged[axis].calls, now.bytes - exchanged[axis].bytes, 0};
+    }
+    expect_predicted_messages(recipe, groups, exchanged);
     weights.add(step.parameters(), step.optimizer(), step.optimizer().master());
     const double validation_loss = step.validate(*sources.train, 5);
     // Whatever rank is asked, the answer is the same.
@@ -179,8 +197,9 @@ inline LayoutOutcome train_layout(const Recipe& base, const Layout& layout, doub
     outcome.losses = losses;
     outcome.gradient_norms = norms;
     outcome.validation_loss = validation_loss;
-    outcome.tensor = tensor;
-    outcome.data = data;
+    outcome.pipeline = exchanged[0];
+    outcome.data = exchanged[1];
+    outcome.tensor = exchanged[2];
     for (const MemoryLine& line : measure_memory(predict_memory(recipe, groups.grid, groups.place), arenas)) {
       if (line.kind == "workspace") continue;
       outcome.bytes += line.measured;

@@ -2,6 +2,7 @@
 #include "megalith/base/error.h"
 #include "megalith/comm/agreement.h"
 #include "megalith/formats/checkpoint_directory.h"
+#include "megalith/formats/consolidate_checkpoint.h"
 #include "megalith/model/model_files.h"
 #include "megalith/train/checkpoint.h"
 #include "tests/parallel/layouts.h"
@@ -159,6 +160,35 @@ TEST(ShardedCheckpoint, OneProcessReadsItAsAModel) {
     EXPECT_EQ(std::vector<float>(values.begin(), values.end()), expected.at(slot.parameter->name))
         << slot.parameter->name;
   }
+}
+
+TEST(ShardedCheckpoint, ConsolidatesIntoTheFilesOfOneProcess) {
+  const Recipe recipe = reshard_recipe(ModelForm::llama);
+  const fs::path run = scratch("consolidate"), alone = scratch("consolidate-alone"),
+                 joined = scratch("consolidated") / "checkpoints" / checkpoint_name(2);
+  run_layout(recipe, {.tensor = 2, .data = 3, .sequence_parallel = true, .zero_stage = 1}, {}, 2, run);
+  const CheckpointReader reader(*find_checkpoint(run));
+  consolidate_checkpoint(reader, joined);
+  EXPECT_EQ(tensors(joined), tensors(run));
+  EXPECT_EQ(CheckpointReader(joined).state(), reader.state());
+  EXPECT_EQ(CheckpointReader(joined).step(), 2);
+  // The same tensors in the same files as one process writes after loading it.
+  const auto contents = [](const fs::path& path) {
+    std::map<std::string, std::vector<int64_t>> shapes;
+    const SafetensorsFile file(path);
+    for (const SafetensorsEntry& entry : file.entries()) shapes[entry.name] = entry.shape;
+    return shapes;
+  };
+  run_layout(recipe, {}, run, 0, alone);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    EXPECT_EQ(contents(joined / file), contents(*find_checkpoint(alone) / file));
+  }
+  size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(joined)) ++files;
+  EXPECT_EQ(files, 5u) << "model, optimizer, model.toml, recipe.toml, manifest";
+  // And it goes on as the sharded one does.
+  EXPECT_EQ(run_layout(recipe, {}, joined.parent_path().parent_path(), 2, {}),
+            run_layout(recipe, {}, run, 2, {}));
 }
 
 TEST(ShardedCheckpoint, MutatedManifestsGiveInputErrorsOnly) {
