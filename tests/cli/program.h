@@ -42,6 +42,7 @@ struct Setting {
   std::string input = {};                        // standard input
   std::optional<uint64_t> file_size_limit = {};  // bytes; a write beyond it fails as on a full disk
   std::string output_file = {};                  // standard output goes there instead
+  std::vector<std::string> launcher = {};        // a program with arguments that starts the program
 };
 
 /// A program that runs. Its standard error and output go to files of `folder`.
@@ -53,6 +54,7 @@ class Process {
     // Nothing of an earlier program stays, also before this one has begun.
     for (const char* name : {"stdout", "stderr"}) std::ofstream(folder / name, std::ios::trunc);
     arguments.insert(arguments.begin(), MEGALITH_PROGRAM);
+    arguments.insert(arguments.begin(), setting.launcher.begin(), setting.launcher.end());
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -75,7 +77,7 @@ class Process {
       ::setrlimit(RLIMIT_FSIZE, &limit);
       ::signal(SIGXFSZ, SIG_IGN);  // the write fails with EFBIG
     }
-    ::execv(argv[0], argv.data());
+    ::execvp(argv[0], argv.data());
     ::_exit(127);
   }
   Process(const Process&) = delete;
