@@ -78,7 +78,7 @@ std::vector<MessageLine> predict_messages(const Recipe& recipe, const ProcessGri
   MessageLine norms{GridAxis::tensor, "gradients of norms"};
   MessageLine activations{GridAxis::pipeline, "activations and their gradients"};
   MessageLine tied{GridAxis::pipeline, "gradients of the tied token table"};
-  MessageLine gradients{GridAxis::data, "gradients (F32)"};
+  MessageLine gradients{GridAxis::data, "gradients (F32), in buckets"};
   MessageLine weights{GridAxis::data, "updated weights"};
 
   const PartRange own = own_micro_batches(recipe, recipe.train.global_batch, grid, place);
@@ -108,12 +108,19 @@ std::vector<MessageLine> predict_messages(const Recipe& recipe, const ProcessGri
   add_micro_batches(own.size() - (has_last ? 1 : 0), recipe.train.micro_batch);
   if (has_last) add_micro_batches(1, short_samples);
 
-  if (grid.tensor() > 1) add(norms, 1, 4 * stage.partial_elements);
+  // With ZeRO 2 and 3 gradients go to their owners after every micro-batch, of which all ranks take part in
+  // as many as the first has.
+  const int64_t zero_stage = effective_zero_stage(recipe, grid);
+  const GridPlace busiest{place.pipeline, 0, place.tensor};
+  const int64_t rounds =
+      zero_stage < 2 ? 1 : own_micro_batches(recipe, recipe.train.global_batch, grid, busiest).size();
+  if (grid.tensor() > 1) add(norms, rounds, 4 * stage.partial_elements);
   if (recipe.model.tied_embeddings && shape.stages > 1 && (stage.has_embedding() || stage.has_head()))
     add(tied, 2, 4 * stage.token_table_elements);
   if (grid.data() > 1) {
-    add(gradients, 1, 4 * stage.elements);
-    if (recipe.parallel.zero_stage > 0) add(weights, 1, element * stage.elements);
+    add(gradients, rounds, 4 * stage.elements);
+    // Stage 3 gathers weights forward and backward; what is still there is not gathered again.
+    if (zero_stage > 0) add(weights, zero_stage < 3 ? 1 : 2 * rounds, element * stage.elements);
   }
   std::vector<MessageLine> lines;
   for (const MessageLine& line : {streams, losses, norms, activations, tied, gradients, weights}) {

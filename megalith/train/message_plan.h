@@ -10,8 +10,9 @@
 
 namespace megalith {
 
-/// One kind of message of one group. Payload is counted as CommunicationCounters do: the size of the tensors
-/// that the rank hands to operations.
+/// One kind of message of one group. Gradients and weights of data-parallel ranks, and gradients of norms,
+/// travel in pieces; a call here is all pieces together. Payload is counted as CommunicationCounters do: the
+/// size of the tensors that the rank hands to operations.
 struct MessageLine {
   GridAxis axis = GridAxis::tensor;
   std::string what;
@@ -21,7 +22,7 @@ struct MessageLine {
 };
 
 /// Those of the rank at `place` in a step of the full batch; none for groups of one. A few numbers a step
-/// that all ranks agree on (losses, norms) are not counted.
+/// that all ranks agree on (losses, norms) are not counted. Of ZeRO 3's weights it is the most.
 std::vector<MessageLine> predict_messages(const Recipe& recipe, const ProcessGrid& grid,
                                           const GridPlace& place);
 

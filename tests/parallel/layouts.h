@@ -132,7 +132,8 @@ inline BatchSources sources_of(const Recipe& recipe) {
                             {.sequence_length = recipe.data.sequence_length});
 }
 
-/// What a rank exchanged in a step is what the plan says; how gradients are cut into messages is left open.
+/// What a rank exchanged in a step is what the plan says. How the gradients of norms and of data-parallel
+/// ranks are cut into messages is left open, and of ZeRO 3's weights the plan knows the most.
 inline void expect_predicted_messages(const Recipe& recipe, const ParallelGroups& groups,
                                       const std::array<CommunicationCounters, 3>& exchanged) {
   std::array<CommunicationCounters, 3> predicted;
@@ -141,13 +142,22 @@ inline void expect_predicted_messages(const Recipe& recipe, const ParallelGroups
     counters.calls += static_cast<uint64_t>(line.calls);
     counters.bytes += line.bytes;
   }
-  for (size_t axis = 0; axis < exchanged.size(); ++axis) {
-    EXPECT_EQ(exchanged[axis].bytes, predicted[axis].bytes) << "axis " << axis;
-    if (axis != static_cast<size_t>(GridAxis::data)) {
-      EXPECT_EQ(exchanged[axis].calls, predicted[axis].calls) << "axis " << axis;
-    }
+  const auto& [pipeline, data, tensor] = exchanged;
+  EXPECT_EQ(pipeline.calls, predicted[0].calls);
+  EXPECT_EQ(pipeline.bytes, predicted[0].bytes);
+  EXPECT_EQ(data.calls > 0, groups.grid.data() > 1);
+  if (recipe.parallel.zero_stage < 3) {
+    EXPECT_EQ(data.bytes, predicted[1].bytes);
+  } else {
+    EXPECT_LE(data.bytes, predicted[1].bytes);
+    EXPECT_GE(data.bytes, predicted[1].bytes / 2);
   }
-  EXPECT_EQ(exchanged[1].calls > 0, groups.grid.data() > 1);
+  EXPECT_EQ(tensor.bytes, predicted[2].bytes);
+  if (recipe.parallel.sequence_parallel) {
+    EXPECT_GE(tensor.calls, predicted[2].calls);
+  } else {
+    EXPECT_EQ(tensor.calls, predicted[2].calls);
+  }
 }
 
 /// Trains `recipe` for its steps.
