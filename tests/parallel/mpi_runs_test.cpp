@@ -1,0 +1,264 @@
+// The program under mpirun: layouts that equal one process, and ranks that die, hang, or are told to stop.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "megalith/base/random.h"
+#include "megalith/formats/checkpoint_directory.h"
+#include "megalith/formats/indexed_dataset.h"
+#include "tests/cli/program.h"
+
+namespace megalith {
+namespace {
+
+using testing::Process;
+using testing::ProgramTest;
+using testing::Result;
+using testing::slurp;
+using Json = nlohmann::json;
+namespace fs = testing::fs;
+
+constexpr int kSteps = 40;
+
+class MpiRuns : public ProgramTest {
+ protected:
+  void SetUp() override {
+    ProgramTest::SetUp();
+    // Test machines may run as root.
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    IndexedDatasetWriter writer(folder / "counting", TokenType::uint16);
+    RandomSequence random(RandomStream(5, RandomUse::shuffle, 1));
+    for (int d = 0; d < 20; ++d) {
+      std::vector<int32_t> tokens;
+      auto token = static_cast<int32_t>(random.below(500));
+      for (int t = 0; t < 60; ++t) tokens.push_back(token++ % 500);
+      writer.add_document(tokens);
+    }
+    writer.finish();
+    write("recipe.toml", fmt::format(R"([model]
+vocab_size = 500
+num_layers = 4
+hidden_size = 64
+num_heads = 4
+max_positions = 32
+hidden_dropout = 0.1
+[data]
+train = "counting"
+split = "80,20,0"
+[train]
+steps = {}
+micro_batch = 2
+global_batch = 8
+precision = "fp32"
+threads = 1
+[checkpoint]
+every = 4
+keep_last = 100
+[log]
+every = 1
+validate_every = 20
+)",
+                                     kSteps));
+  }
+
+  static std::vector<std::string> command(int ranks, const std::string& run,
+                                          const std::vector<std::string>& settings,
+                                          const std::vector<std::string>& transport = {}) {
+    std::vector<std::string> words{"-n", std::to_string(ranks), "--oversubscribe"};
+    words.insert(words.end(), transport.begin(), transport.end());
+    for (const char* word : {MEGALITH_BINARY, "train", "recipe.toml", "--output"}) words.emplace_back(word);
+    words.push_back(run);
+    for (const std::string& setting : settings) {
+      words.emplace_back("--set");
+      words.push_back(setting);
+    }
+    return words;
+  }
+  void train(int ranks, const std::string& name, const std::vector<std::string>& settings,
+             const std::vector<std::string>& transport = {}) const {
+    const Result result = run(command(ranks, name, settings, transport));
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(ranks_of(name), ranks);
+  }
+  /// How many ranks a run has had, by its own log.
+  int ranks_of(const std::string& name) const {
+    std::istringstream text(slurp(folder / name / "log.jsonl"));
+    int ranks = 0;
+    for (std::string line; std::getline(text, line);) {
+      const Json json = Json::parse(line);
+      if (json.value("kind", "") == "profile") ranks = json["communication"][0]["ranks"].get<int>();
+    }
+    return ranks;
+  }
+  /// step -> losses and norms, without what time decides.
+  std::map<std::string, std::string> lines(const std::string& name) const {
+    std::map<std::string, std::string> result;
+    std::istringstream text(slurp(folder / name / "log.jsonl"));
+    for (std::string line; std::getline(text, line);) {
+      Json json = Json::parse(line);
+      if (!json.contains("loss") && !json.contains("validation_loss")) continue;
+      for (const char* key : {"tokens_per_second", "peak_memory_bytes", "time"}) json.erase(key);
+      result[fmt::format("{} {}", json["step"].get<int>(), json.contains("loss"))] = json.dump();
+    }
+    return result;
+  }
+  /// The process of a rank of a run that is in progress; 0 when it is not there.
+  pid_t process_of(int rank) const {
+    const std::string wanted = fmt::format("OMPI_COMM_WORLD_RANK={}", rank);
+    for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+      const pid_t id = std::atoi(entry.path().filename().c_str());
+      if (id <= 0) continue;
+      std::error_code code;
+      if (fs::read_symlink(entry.path() / "cwd", code) != fs::canonical(folder) || code) continue;
+      const std::string environment = slurp(entry.path() / "environ");
+      if (environment.find(wanted + '\0') != std::string::npos) return id;
+    }
+    return 0;
+  }
+  bool has_step(const std::string& name, int step) const {
+    return slurp(folder / name / "log.jsonl").find(fmt::format("{{\"step\": {},", step)) != std::string::npos;
+  }
+
+  /// Starts a run, does `harm` to a rank once `when` holds, and expects the job to end soon, not with
+  /// success.
+  Result harmed(const std::vector<std::string>& words, int rank, int signal,
+                const std::function<bool()>& when) const {
+    Process job(folder, words);
+    EXPECT_TRUE(job.until(when)) << job.wait().err;
+    const pid_t victim = process_of(rank);
+    EXPECT_GT(victim, 0) << "the job has ended already";
+    if (victim > 0) ::kill(victim, signal);
+    const auto start = std::chrono::steady_clock::now();
+    const Result result = job.wait();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+    EXPECT_NE(result.status, 0) << result.err;
+    return result;
+  }
+};
+
+TEST_F(MpiRuns, PipelinesEqualOneProcessBitForBit) {
+  train(1, "one", {});
+  const auto expected = lines("one");
+  ASSERT_EQ(expected.size(), kSteps + 2u);
+  train(2, "two", {"parallel.pipeline=2"});
+  EXPECT_EQ(lines("two"), expected);
+  train(2, "chunks", {"parallel.pipeline=2", "parallel.virtual_pipeline=2"});
+  EXPECT_EQ(lines("chunks"), expected);
+  // Every message over sockets.
+  train(2, "tcp", {"parallel.pipeline=2"}, {"--mca", "btl", "tcp,self"});
+  EXPECT_EQ(lines("tcp"), expected);
+}
+
+TEST_F(MpiRuns, ZeroStagesAndTransportsAreEqualBitForBit) {
+  const std::string whole = "train.micro_batch=4";  // one a rank: nothing is accumulated
+  train(2, "zero-0", {whole});
+  const auto expected = lines("zero-0");
+  for (const int stage : {1, 2, 3}) {
+    const std::string name = fmt::format("zero-{}", stage);
+    train(2, name, {whole, fmt::format("parallel.zero_stage={}", stage), "parallel.bucket_elements=10000"});
+    EXPECT_EQ(lines(name), expected);
+  }
+  std::vector<std::string> words =
+      command(2, "mpi", {whole, "parallel.zero_stage=3"}, {"--mca", "btl", "tcp,self"});
+  words.emplace_back("--transport");
+  words.emplace_back("mpi");
+  const Result result = run(words);
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(lines("mpi"), expected);
+  // A pipeline of data-parallel ranks.
+  train(4, "both", {whole, "parallel.zero_stage=1", "parallel.pipeline=2"});
+  EXPECT_EQ(lines("both"), expected);
+}
+
+// Killed in the middle of steps, and while a checkpoint is written: the job ends, and goes on as if nothing
+// had been.
+TEST_F(MpiRuns, AKilledRankEndsTheJobAndCostsTheStepsSinceTheLastCheckpoint) {
+  const std::vector<std::string> settings{"parallel.pipeline=2"};
+  train(2, "unbroken", settings);
+  const auto expected = lines("unbroken");
+  for (const int rank : {0, 1}) {
+    const std::string name = fmt::format("killed-{}", rank);
+    const std::vector<std::string> words = command(2, name, settings);
+    const Result in_a_step = harmed(words, rank, SIGKILL, [&] { return has_step(name, 5); });
+    EXPECT_THAT(in_a_step.err, ::testing::HasSubstr(fmt::format("process rank {}", rank)));
+    harmed(words, rank, SIGKILL,
+           [&] { return fs::exists(folder / name / "checkpoints/step-00000016.partial"); });
+    const Result rest = run(words);
+    ASSERT_EQ(rest.status, 0) << rest.err;
+    EXPECT_EQ(lines(name), expected);
+  }
+}
+
+TEST_F(MpiRuns, AKilledRankEndsTheJobDuringReductions) {
+  const std::vector<std::string> settings{"parallel.zero_stage=3", "train.steps=100000",
+                                          "parallel.bucket_elements=1"};
+  for (const int rank : {0, 1}) {
+    const std::string name = fmt::format("killed-{}", rank);
+    harmed(command(2, name, settings), rank, SIGKILL, [&] { return has_step(name, 7); });
+  }
+}
+
+TEST_F(MpiRuns, ARankThatHangsIsNamed) {
+  for (const char* layout : {"parallel.pipeline=2", "parallel.zero_stage=2"}) {
+    const std::string name = fmt::format("hangs-{}", layout);
+    const Result result = harmed(command(2, name, {layout, "train.steps=100000", "parallel.hang_seconds=2"}),
+                                 1, SIGSTOP, [&] { return has_step(name, 3); });
+    EXPECT_THAT(result.err, ::testing::HasSubstr("rank 1 has finished no operation for"));
+    EXPECT_THAT(result.err, ::testing::ContainsRegex("megalith: rank 0 on .* of the group"));
+  }
+}
+
+TEST_F(MpiRuns, AnyRankMayBeToldToStop) {
+  const std::vector<std::string> words = command(2, "stopped", {"parallel.pipeline=2"});
+  Process job(folder, words);
+  ASSERT_TRUE(job.until([&] { return has_step("stopped", 5); }));
+  ::kill(process_of(1), SIGTERM);
+  EXPECT_EQ(job.wait().status, 0);
+  train(1, "unbroken", {});
+  const Result rest = run(words);
+  ASSERT_EQ(rest.status, 0) << rest.err;
+  EXPECT_EQ(lines("stopped"), lines("unbroken"));
+}
+
+TEST_F(MpiRuns, AGridThatDoesNotFitIsOneErrorWithStatusTwo) {
+  const Result result = run(command(3, "grid", {"parallel.pipeline=2"}));
+  EXPECT_EQ(result.status, 2);
+  const std::string what = "3 ranks cannot be cut into parallel.pipeline = 2";
+  const size_t at = result.err.find(what);
+  EXPECT_NE(at, std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find(what, at + 1), std::string::npos) << result.err;
+}
+
+// The time line shows reductions inside of backward passes.
+TEST_F(MpiRuns, ATraceShowsReductionsInsideOfBackwardPasses) {
+  std::vector<std::string> words = command(2, "traced", {"train.steps=5", "parallel.bucket_elements=1"});
+  words.emplace_back("--trace");
+  words.emplace_back("trace.json");
+  const Result result = run(words);
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, ::testing::ContainsRegex("data-parallel communication: [0-9]+% of .* s hidden"));
+  const Json trace = Json::parse(slurp(folder / "trace.json"));
+  std::map<int, int> inside;  // by rank
+  std::map<int, std::vector<std::pair<double, double>>> backward;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["name"] != "backward") continue;
+    const double start = event["ts"].get<double>();
+    backward[event["pid"].get<int>()].emplace_back(start, start + event["dur"].get<double>());
+  }
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["name"] != "reduce gradients") continue;
+    const int rank = event["pid"].get<int>();
+    for (const auto& [start, end] : backward[rank]) {
+      const double at = event["ts"].get<double>();
+      if (at > start && at < end) ++inside[rank];
+    }
+  }
+  EXPECT_GT(inside[0], 0);
+  EXPECT_GT(inside[1], 0);
+}
+
+}  // namespace
+}  // namespace megalith
