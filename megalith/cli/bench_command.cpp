@@ -10,10 +10,11 @@
 #include "megalith/base/cpu.h"
 #include "megalith/base/log.h"
 #include "megalith/base/random.h"
+#include "megalith/cli/bench_parallel.h"
 #include "megalith/cli/commands.h"
 #include "megalith/cli/model_options.h"
+#include "megalith/cli/random_dataset.h"
 #include "megalith/cli/whole_number.h"
-#include "megalith/formats/indexed_dataset.h"
 #include "megalith/infer/generator.h"
 #include "megalith/model/counts.h"
 #include "megalith/ops/machine_peak.h"
@@ -43,7 +44,7 @@ struct Options {
   std::string recipe;
   std::vector<std::string> overrides;
   int64_t steps = 7;
-  int64_t rows = 1024;
+  int64_t rows = 1024, rounds = 3;
   ModelOptions model;
   int64_t prompt_tokens = 512, new_tokens = 64;
 };
@@ -172,32 +173,6 @@ void bench_memory(const Options& options) {
   write_results(options, Json::array({{{"read_bytes_per_second", peak.read_bandwidth},
                                        {"copy_bytes_per_second", peak.copy_bandwidth}}}));
 }
-
-// A dataset of random tokens in a directory of its own, removed at the end.
-class RandomDataset {
- public:
-  RandomDataset(int64_t vocabulary, int64_t tokens)
-      : directory_(fs::temp_directory_path() / fmt::format("megalith-bench-{}", ::getpid())) {
-    fs::create_directories(directory_);
-    IndexedDatasetWriter writer(prefix(), optimal_token_type(vocabulary));
-    RandomSequence random(RandomStream(1, RandomUse::sampling, 0));
-    std::vector<int32_t> document(static_cast<size_t>(tokens));
-    for (int32_t& token : document)
-      token = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocabulary)));
-    writer.add_document(document);
-    writer.finish();
-  }
-  RandomDataset(const RandomDataset&) = delete;
-  RandomDataset& operator=(const RandomDataset&) = delete;
-  ~RandomDataset() {
-    std::error_code ignored;
-    fs::remove_all(directory_, ignored);
-  }
-  std::string prefix() const { return (directory_ / "random").string(); }
-
- private:
-  fs::path directory_;
-};
 
 void bench_train(const Options& options) {
   Recipe recipe = Recipe::load(options.recipe, options.overrides);
@@ -355,19 +330,26 @@ void add_bench_command(CLI::App& app) {
       ->option_text("N")
       ->check(whole_number(1, 1 << 20));
   add("memory", "Memory bandwidth", bench_memory);
+  CLI::App* parallel =
+      add("parallel", "Two ranks against one process; starts mpirun", [](const Options& o) {
+        bench_parallel({o.json_file, o.steps, o.rounds});
+      });
+  parallel->add_option("--rounds", options->rounds, "Times that all layouts take turns; default 3")
+      ->option_text("N")
+      ->check(whole_number(1, 1000));
   CLI::App* train = add("train", "A training step on random tokens", bench_train);
   train->add_option("--recipe", options->recipe, "Recipe; its data is not read")
       ->required()
       ->option_text("FILE");
   train->add_option("--set", options->overrides, "Override a key of the recipe")->option_text("KEY=VALUE");
   for (CLI::App* bench :
-       {train,
+       {train, parallel,
         add("decode", "Generation, one token at a time", [](const Options& o) { bench_inference(o, true); }),
         add("prefill", "A prompt at once", [](const Options& o) { bench_inference(o, false); })}) {
     bench->add_option("--steps", options->steps, "Timed repetitions; default 7")
         ->option_text("N")
         ->check(whole_number(1, 100000));
-    if (bench == train) continue;
+    if (bench == train || bench == parallel) continue;
     add_model_options(*bench, options->model);
     bench->add_option("--prompt-tokens", options->prompt_tokens, "Default 512")
         ->option_text("N")

@@ -356,6 +356,12 @@ std::unique_ptr<Communicator> MpiSession::world(bool shared_memory) {
   return world;
 }
 
+void MpiSession::plain_all_reduce(TensorView data) {
+  require_mpi(MPI_Allreduce(MPI_IN_PLACE, data.raw(), static_cast<int>(data.elements()), MPI_FLOAT, MPI_SUM,
+                            MPI_COMM_WORLD),
+              "MPI_Allreduce");
+}
+
 void MpiSession::abort(int status) {
   MPI_Abort(MPI_COMM_WORLD, status);
   std::_Exit(status);

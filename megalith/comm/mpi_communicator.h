@@ -22,6 +22,8 @@ class MpiSession {
   /// All ranks. Groups whose ranks are on one host reduce and gather through shared memory, unless
   /// `shared_memory` is off; everything else goes through MPI.
   static std::unique_ptr<Communicator> world(bool shared_memory = true);
+  /// MPI's own all-reduce of data [n] F32 over all ranks, to compare with.
+  static void plain_all_reduce(TensorView data);
   /// Ends all ranks of the job at once with this exit status, without waiting for them.
   [[noreturn]] static void abort(int status);
 };

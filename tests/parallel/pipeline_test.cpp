@@ -71,6 +71,18 @@ TEST(Pipeline, WithDataParallelEqualsDataParallelBitForBit) {
   }
 }
 
+TEST(Pipeline, WithTensorParallelEqualsTensorParallelBitForBit) {
+  for (const ModelForm form : {ModelForm::gpt2, ModelForm::llama}) {
+    Recipe recipe = layout_recipe(form);
+    recipe.model.hidden_dropout = 0.1;
+    recipe.parallel.tensor = 2;
+    recipe.parallel.sequence_parallel = form == ModelForm::llama;
+    const LayoutRun expected = run_layout(2, recipe, "tensor");
+    for (const Layout& layout : {kLayouts[0], kLayouts[1]})
+      expect_equal(run_layout(2 * layout.pipeline, with(recipe, layout)), expected, describe(layout));
+  }
+}
+
 // Fewer micro-batches than stages, down to one, and ranks without any.
 TEST(Pipeline, ShortStepsGoThroughTheSameStages) {
   Recipe recipe = layout_recipe();

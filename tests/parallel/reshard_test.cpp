@@ -20,6 +20,7 @@ const std::vector<Layout>& layouts() {
       {.tensor = 2, .pipeline = 2, .sequence_parallel = true},
       {.data = 3, .zero_stage = 3},
       {.tensor = 2, .data = 2, .pipeline = 2, .zero_stage = 1},
+      {.tensor = 2, .data = 2, .zero_stage = 3},
       {.tensor = 3, .sequence_parallel = true},
       {.tensor = 2, .data = 3, .sequence_parallel = true, .zero_stage = 2},
   };

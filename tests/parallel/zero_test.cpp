@@ -35,6 +35,18 @@ TEST(Zero, StagesAreEqualBitForBitWithoutAccumulation) {
   }
 }
 
+TEST(Zero, StagesAreEqualBitForBitWithTensorParallel) {
+  for (const bool sequence_parallel : {false, true}) {
+    Recipe recipe = layout_recipe();
+    recipe.parallel.tensor = 2;
+    recipe.parallel.sequence_parallel = sequence_parallel;
+    recipe.train.micro_batch = 6;
+    const LayoutRun expected = run_layout(4, with_stage(recipe, 0));
+    for (const int64_t stage : {1, 2, 3})
+      expect_equal(run_layout(4, with_stage(recipe, stage)), expected, fmt::format("stage {}", stage));
+  }
+}
+
 // 6 micro-batches on 4 ranks: the last two have one less, and take part in what the others exchange. Stages 2
 // and 3 sum every micro-batch over ranks before they add up, so that they agree with each other, and to
 // rounding with stages 0 and 1.
