@@ -330,13 +330,14 @@ void add_bench_command(CLI::App& app) {
       ->option_text("N")
       ->check(whole_number(1, 1 << 20));
   add("memory", "Memory bandwidth", bench_memory);
-  CLI::App* parallel =
-      add("parallel", "Two ranks against one process; starts mpirun", [](const Options& o) {
-        bench_parallel({o.json_file, o.steps, o.rounds});
-      });
-  parallel->add_option("--rounds", options->rounds, "Times that all layouts take turns; default 3")
+  CLI::App* parallel = add("parallel", "Two ranks against one process; starts mpirun", [](const Options& o) {
+    bench_parallel({o.json_file, o.steps, o.rounds});
+  });
+  parallel
+      ->add_option("--rounds", options->rounds,
+                   "Times that all layouts take turns; default 3;\n0: only the all-reduce")
       ->option_text("N")
-      ->check(whole_number(1, 1000));
+      ->check(whole_number(0, 1000));
   CLI::App* train = add("train", "A training step on random tokens", bench_train);
   train->add_option("--recipe", options->recipe, "Recipe; its data is not read")
       ->required()

@@ -184,11 +184,13 @@ void bench_ranks(const ParallelBenchOptions& options, Communicator& world) {
     }
   }
   if (world.rank() != 0) return;
-  fmt::print("GPT-2 124M, bf16, 8 x 256 tokens; {} ranks of 1 thread, one process of {}\n", kRanks, kRanks);
-  fmt::print("{:<30}{:>10}{:>22}{:>10}{:>10}\n", "layout", "tokens/s", "share of one process", "of bound",
-             "hidden");
+  if (options.rounds > 0) {
+    fmt::print("GPT-2 124M, bf16, 8 x 256 tokens; {} ranks of 1 thread, one process of {}\n", kRanks, kRanks);
+    fmt::print("{:<30}{:>10}{:>22}{:>10}{:>10}\n", "layout", "tokens/s", "share of one process", "of bound",
+               "hidden");
+  }
   Json results = Json::array();
-  for (size_t i = 0; i < all.size(); ++i) {
+  for (size_t i = 0; options.rounds > 0 && i < all.size(); ++i) {
     const double share = median(ratios[i]), of_bound = share / all[i].bound;
     fmt::print("{:<30}{:>10.0f}{:>22.3f}{:>10.3f}{:>10.2f}\n", all[i].name, median(rates[i]), share, of_bound,
                hidden[i]);

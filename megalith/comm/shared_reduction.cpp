@@ -16,6 +16,7 @@ void reduce(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, 
     const int64_t count = std::min(kBlock, end - at);
     const auto block = [&](std::byte* buffer) { return reinterpret_cast<T*>(buffer) + at; };
     const T* first = block(sources[0]);
+#pragma omp simd
     for (int64_t i = 0; i < count; ++i) value[static_cast<size_t>(i)] = static_cast<float>(first[i]);
     for (size_t s = 1; s < sources.size(); ++s) {
       const T* source = block(sources[s]);
@@ -23,6 +24,7 @@ void reduce(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, 
 #pragma omp simd
         for (int64_t i = 0; i < count; ++i) value[static_cast<size_t>(i)] += static_cast<float>(source[i]);
       } else {
+#pragma omp simd
         for (int64_t i = 0; i < count; ++i) {
           value[static_cast<size_t>(i)] =
               std::max(value[static_cast<size_t>(i)], static_cast<float>(source[i]));
@@ -30,6 +32,7 @@ void reduce(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, 
       }
     }
     T* out = block(target);
+#pragma omp simd
     for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(value[static_cast<size_t>(i)]);
   }
 }
