@@ -1,11 +1,13 @@
 // megalith inspect
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "megalith/base/cpu.h"
 #include "megalith/cli/commands.h"
 #include "megalith/cli/model_options.h"
+#include "megalith/formats/gguf.h"
 #include "megalith/formats/indexed_dataset.h"
 #include "megalith/formats/safetensors.h"
 #include "megalith/model/counts.h"
@@ -58,6 +60,29 @@ void inspect_safetensors(const fs::path& path) {
   }
   for (const auto& [key, value] : file.metadata()) fmt::print("metadata {}: {}\n", key, value);
   fmt::print("safetensors: {} tensors, {}\n", file.entries().size(), format_bytes(bytes));
+}
+
+void inspect_gguf(const fs::path& path) {
+  const GgufFile file(path);
+  for (const auto& [key, value] : file.metadata()) fmt::print("{:<44} {}\n", key, describe(value));
+  std::map<std::string_view, int> types;
+  uint64_t bytes = 0;
+  int64_t elements = 0;
+  for (const GgufTensor& tensor : file.tensors()) {
+    fmt::print("{:<44} {:<7} ", tensor.name, name(tensor.type));
+    print_shape(tensor.shape);
+    fmt::print("{}\n", can_dequantize(tensor.type) ? "" : "  (this type cannot be read)");
+    types[name(tensor.type)] += 1;
+    bytes += tensor.bytes;
+    elements += tensor.elements();
+  }
+  fmt::print("GGUF version {}: {} tensors (", file.version(), file.tensors().size());
+  bool first = true;
+  for (const auto& [type, count] : types) {
+    fmt::print("{}{} {}", first ? "" : ", ", count, type);
+    first = false;
+  }
+  fmt::print("), {} parameters, {}\n", format_count(elements), format_bytes(bytes));
 }
 
 void inspect_model(const fs::path& path, bool verify) {
@@ -123,12 +148,13 @@ void run(const Options& options) {
   if (fs::exists(index)) return inspect_dataset(prefix);
   check_input(fs::exists(path), "{}: there is no such file or directory", options.path);
   if (extension == ".safetensors") return inspect_safetensors(path);
+  if (is_gguf(path)) return inspect_gguf(path);
   if (extension == ".json") return inspect_tokenizer(path);
   if (extension == ".toml") return inspect_recipe(path);
   fail_input(
       "{}: not something that can be inspected: a run, checkpoint or Hugging Face directory, .safetensors, "
-      ".idx, "
-      "tokenizer.json or recipe",
+      ".gguf, "
+      ".idx, tokenizer.json or recipe",
       options.path);
 }
 
@@ -138,8 +164,9 @@ void add_inspect_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("inspect", "Say what a file or directory, or this machine, is");
   command
-      ->add_option("path", options->path,
-                   "Run, checkpoint, Hugging Face directory,\ndataset, .safetensors, tokenizer or recipe")
+      ->add_option(
+          "path", options->path,
+          "Run, checkpoint, Hugging Face directory, .gguf,\n.safetensors, dataset, tokenizer or recipe")
       ->option_text("PATH");
   command->add_flag("--machine", options->machine, "Kernels and measured ceilings of this machine");
   command->add_flag("--verify", options->verify, "Check every checksum of a checkpoint");
