@@ -5,6 +5,7 @@
 #include "megalith/cli/commands.h"
 #include "megalith/cli/model_options.h"
 #include "megalith/formats/consolidate_checkpoint.h"
+#include "megalith/model/gguf_model.h"
 #include "megalith/train/training_state.h"
 
 namespace megalith {
@@ -16,30 +17,43 @@ struct Options {
   bool consolidate = false;
 };
 
+GgufType parse_gguf_type(const std::string& text) {
+  if (text == "q8_0") return GgufType::q8_0;
+  if (text == "q4_0") return GgufType::q4_0;
+  if (text == "bf16") return GgufType::bf16;
+  if (text == "f16" || text == "fp16") return GgufType::f16;
+  if (text == "f32" || text == "fp32") return GgufType::f32;
+  fail_input("--dtype {}: choose f32, bf16, f16, q8_0 or q4_0", text);
+}
+
 void run(const Options& options) {
-  const DType dtype = parse_dtype(options.dtype);
-  check_input(options.format == "huggingface" || options.format == "megalith",
-              "--format {}: choose huggingface or megalith", options.format);
-  check_input(!std::filesystem::exists(options.to) ||
-                  (std::filesystem::is_directory(options.to) && std::filesystem::is_empty(options.to)),
-              "--to {}: there is something already; choose a new directory", options.to);
+  const bool gguf = options.format == "gguf";
+  check_input(options.format == "huggingface" || options.format == "megalith" || gguf,
+              "--format {}: choose huggingface, gguf or megalith", options.format);
+  check_input(!std::filesystem::exists(options.to) || (!gguf && std::filesystem::is_directory(options.to) &&
+                                                       std::filesystem::is_empty(options.to)),
+              "--to {}: there is something already; choose a new name", options.to);
+  const GgufType gguf_type = gguf ? parse_gguf_type(options.dtype) : GgufType::f32;
+  const DType dtype = gguf ? DType::f32 : parse_dtype(options.dtype);
   const ModelDescription description = describe_model(options.from);
   if (options.consolidate) {
     check_input(description.kind == ModelFileKind::checkpoint,
-                "--consolidate joins the files of a Megalith checkpoint; {} is a Hugging Face directory",
-                options.from);
+                "--consolidate joins the files of a Megalith checkpoint; {} is none", options.from);
     consolidate_checkpoint(CheckpointReader(description.directory), options.to);
     log_info("wrote {}", options.to);
     return;
   }
+  const ModelExtras extras{description.tokenizer_json, description.chat_template, description.end_of_text};
   Arena workspace("workspace");
   const ExecContext exec{workspace, default_threads()};
   const LoadedModel model(description, DType::f32, exec);
   if (options.format == "huggingface") {
-    save_hugging_face(model, description.tokenizer_json, dtype, options.to);
+    save_hugging_face(model, extras, dtype, options.to);
+  } else if (gguf) {
+    save_gguf(model.config(), model.parameters(), gguf_type, extras, exec, options.to);
   } else {
     check_input(dtype == DType::f32, "--dtype {}: Megalith checkpoints hold F32 weights", options.dtype);
-    save_model_checkpoint(model, description.tokenizer_json, options.to, TrainingState().to_json());
+    save_model_checkpoint(model, extras, options.to, TrainingState().to_json());
   }
   if (description.tokenizer_json.empty())
     log_warning("{} has no tokenizer.json; none is written", options.from);
@@ -51,13 +65,17 @@ void run(const Options& options) {
 void add_convert_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("convert", "Write a model in another form");
-  command->add_option("--from", options->from, "Run, checkpoint or Hugging Face directory")
+  command->add_option("--from", options->from, "Run, checkpoint, Hugging Face directory or .gguf")
       ->required()
-      ->option_text("DIR");
-  command->add_option("--to", options->to, "Directory to write")->required()->option_text("DIR");
-  command->add_option("--format", options->format, "huggingface (default) or megalith")
+      ->option_text("PATH");
+  command->add_option("--to", options->to, "Directory, or .gguf file, to write")
+      ->required()
+      ->option_text("PATH");
+  command->add_option("--format", options->format, "huggingface (default), gguf or megalith")
       ->option_text("FORMAT");
-  command->add_option("--dtype", options->dtype, "Type of the weights: f32 (default), bf16, f16")
+  command
+      ->add_option("--dtype", options->dtype,
+                   "Type of the weights: f32 (default), bf16, f16; gguf also\nq8_0, q4_0")
       ->option_text("TYPE");
   command
       ->add_flag("--consolidate", options->consolidate,

@@ -47,13 +47,14 @@ void put(std::string_view text) {
   std::fflush(stdout);
 }
 
-void run(const Options& options) {
+void run(Options& options) {
   // Before the prompt is shown or the model read.
   options.generate.sampling.validate();
   const StopMatcher checked(options.generate.stop);
   const std::vector<std::string> prompts = read_prompts(options);
   OpenModel open(options.model);
   open.model.pack_weights(open.exec);
+  options.generate.end_of_text = open.description.end_of_text;
   Generator generator(open.model, open.tokenizer, open.exec);
   for (const std::string& prompt : prompts) {
     if (options.json) {

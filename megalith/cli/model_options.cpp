@@ -11,7 +11,8 @@ namespace {
 
 Tokenizer open_tokenizer(const ModelOptions& options, const ModelDescription& description) {
   if (!options.tokenizer.empty()) return Tokenizer::load(options.tokenizer);
-  check_input(!description.tokenizer_json.empty(), "{} holds no tokenizer.json; give one with --tokenizer",
+  check_input(!description.tokenizer_json.empty(),
+              "{} holds no tokenizer; give a tokenizer.json with --tokenizer",
               description.directory.string());
   return Tokenizer::from_json(description.tokenizer_json,
                               (description.directory / "tokenizer.json").string());
@@ -20,9 +21,9 @@ Tokenizer open_tokenizer(const ModelOptions& options, const ModelDescription& de
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("--model", options.model, "Run, checkpoint or Hugging Face directory")
+  command.add_option("--model", options.model, "Run, checkpoint, Hugging Face directory or .gguf")
       ->required()
-      ->option_text("DIR");
+      ->option_text("PATH");
   command.add_option("--tokenizer", options.tokenizer, "tokenizer.json, instead of the model's own")
       ->option_text("FILE");
   command.add_option("--dtype", options.dtype, "Type to compute in: f32 (default), bf16, f16")

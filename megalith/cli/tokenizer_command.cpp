@@ -209,7 +209,7 @@ void add_tokenizer_command(CLI::App& app) {
       ->check(whole_number(1, kNoLimit))
       ->required();
   train_command->add_option("--output", training->output, "The tokenizer.json to write")->required();
-  train_command->add_option("--pattern", training->pattern, "How text is cut into words: gpt2 or llama3")
+  train_command->add_option("--pattern", training->pattern, "How text is cut into words: gpt2, llama3, qwen2")
       ->capture_default_str();
   train_command->add_option("--special-token", training->special_tokens, "Special tokens, ids from 0 on")
       ->capture_default_str();

@@ -86,12 +86,14 @@ Generation Generator::generate(std::string_view prompt, const GenerateOptions& o
     result.text += text;
     if (stream && !text.empty()) stream(text);
   };
-  const auto end = options.ignore_end ? std::nullopt : tokenizer_.end_of_document();
+  std::vector<int32_t> ends = options.end_of_text;
+  if (ends.empty() && tokenizer_.end_of_document()) ends.push_back(*tokenizer_.end_of_document());
+  if (options.ignore_end) ends.clear();
   std::vector<int32_t> history = result.prompt_ids;
   result.finish_reason = "length";
   for (int64_t i = 0; i < limit; ++i) {
     const int32_t token = sampler.sample(row, history, static_cast<uint64_t>(history.size()));
-    if (end && token == *end) {
+    if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
       result.finish_reason = "stop";
       break;
     }

@@ -18,6 +18,8 @@ struct GenerateOptions {
   std::vector<std::string> stop;
   /// Go on after the end-of-document token.
   bool ignore_end = false;
+  /// Tokens that end the text; when there are none, the tokenizer's end-of-document token does.
+  std::vector<int32_t> end_of_text = {};
   /// The text of special tokens in the prompt stands for those tokens.
   bool parse_special = false;
 };

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "megalith/base/error.h"
+#include "megalith/model/gguf_model.h"
+#include "megalith/model/gguf_tokenizer.h"
 #include "megalith/model/hugging_face.h"
 #include "megalith/ops/elementwise.h"
 
@@ -13,6 +15,8 @@ namespace megalith {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kChatTemplate = "chat_template.jinja";
 
 // to[r, c] = from[r, c], or from[c, r] when transposed, with conversion. Shapes: `to` [rows, columns].
 void copy_matrix(const ExecContext& exec, TensorView from, bool transposed, TensorView to) {
@@ -102,6 +106,35 @@ std::string optional_file(const fs::path& path) {
   return fs::exists(path) ? read_file(path) : std::string();
 }
 
+// The "eos_token_id" of a JSON file, a number or a list; nothing when it has none.
+std::vector<int32_t> end_ids_of(const std::string& text, const std::string& where) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("eos_token_id") || json["eos_token_id"].is_null()) return {};
+  const nlohmann::json& ids = json["eos_token_id"];
+  std::vector<int32_t> result;
+  for (const nlohmann::json& id : ids.is_array() ? ids : nlohmann::json::array({ids})) {
+    check_input(id.is_number_integer(), "{}: \"eos_token_id\" must be a token id or a list of them", where);
+    result.push_back(id.get<int32_t>());
+  }
+  return result;
+}
+
+std::vector<int32_t> hugging_face_end_ids(const fs::path& directory) {
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const auto ids = end_ids_of(optional_file(directory / name), (directory / name).string());
+    if (!ids.empty()) return ids;
+  }
+  return {};
+}
+
+// A file of its own, or a string in tokenizer_config.json.
+std::string hugging_face_chat_template(const fs::path& directory) {
+  if (fs::exists(directory / kChatTemplate)) return read_file(directory / kChatTemplate);
+  const auto json = nlohmann::json::parse(optional_file(directory / "tokenizer_config.json"), nullptr, false);
+  if (!json.is_object() || !json.contains("chat_template") || !json["chat_template"].is_string()) return {};
+  return json["chat_template"].get<std::string>();
+}
+
 SpecialTokenIds special_ids(const std::string& tokenizer_json) {
   SpecialTokenIds ids;
   const nlohmann::json json = nlohmann::json::parse(tokenizer_json, nullptr, false);
@@ -135,10 +168,20 @@ ModelConfig read_model_config(const CheckpointReader& reader) {
 
 ModelDescription describe_model(const fs::path& path) {
   check_input(fs::exists(path), "{}: there is no such file or directory", path.string());
-  check_input(fs::is_directory(path),
-              "{}: not a directory; a model is a run directory, a checkpoint or a Hugging Face directory",
-              path.string());
   ModelDescription description;
+  if (is_gguf(path)) {
+    const GgufFile file(path);
+    description.kind = ModelFileKind::gguf;
+    description.directory = path;
+    description.config = config_from_gguf(file);
+    description.tokenizer_json = tokenizer_json_from_gguf(file);
+    description.end_of_text = end_of_text_ids(file);
+    description.chat_template = file.text("tokenizer.chat_template").value_or("");
+    return description;
+  }
+  check_input(fs::is_directory(path),
+              "{}: a model is a run directory, a checkpoint, a Hugging Face directory or a GGUF file",
+              path.string());
   if (const auto checkpoint = find_checkpoint(path)) {
     const CheckpointReader reader(*checkpoint);
     description.kind = ModelFileKind::checkpoint;
@@ -146,6 +189,11 @@ ModelDescription describe_model(const fs::path& path) {
     description.config = read_model_config(reader);
     description.step = reader.step();
     if (reader.has_file("tokenizer.json")) description.tokenizer_json = reader.read_file("tokenizer.json");
+    if (reader.has_file("generation_config.json")) {
+      description.end_of_text =
+          end_ids_of(reader.read_file("generation_config.json"), "generation_config.json");
+    }
+    if (reader.has_file(kChatTemplate)) description.chat_template = reader.read_file(kChatTemplate);
     return description;
   }
   check_input(fs::exists(path / "config.json"),
@@ -158,6 +206,8 @@ ModelDescription describe_model(const fs::path& path) {
   description.config =
       config_from_hugging_face(read_file(path / "config.json"), (path / "config.json").string());
   description.tokenizer_json = optional_file(path / "tokenizer.json");
+  description.end_of_text = hugging_face_end_ids(path);
+  description.chat_template = hugging_face_chat_template(path);
   return description;
 }
 
@@ -165,6 +215,10 @@ LoadedModel::LoadedModel(const ModelDescription& description, DType dtype, const
     : model_(std::make_unique<Transformer>(description.config)) {
   parameters_ = std::make_unique<ParameterBuffers>(
       [this](const ParameterVisitor& visitor) { model_->walk(visitor); }, dtype, arena_, nullptr);
+  if (description.kind == ModelFileKind::gguf) {
+    load_gguf(GgufFile(description.directory), description.config, *parameters_, exec);
+    return;
+  }
   if (description.kind == ModelFileKind::hugging_face) {
     load_hugging_face(description.directory, description.config, *parameters_, exec);
     return;
@@ -186,10 +240,12 @@ void LoadedModel::pack_weights(const ExecContext& exec) {
   }
 }
 
-void save_hugging_face(const LoadedModel& loaded, const std::string& tokenizer_json, DType dtype,
+void save_hugging_face(const LoadedModel& loaded, const ModelExtras& extras, DType dtype,
                        const fs::path& directory) {
   const ModelConfig& config = loaded.config();
-  const std::string config_json = config_to_hugging_face(config, dtype, special_ids(tokenizer_json));
+  SpecialTokenIds ids = special_ids(extras.tokenizer_json);
+  if (!extras.end_of_text.empty()) ids.end_of_text = extras.end_of_text.front();
+  const std::string config_json = config_to_hugging_face(config, dtype, ids);
   std::error_code code;
   fs::create_directories(directory, code);
   check(!code, "cannot create {}: {}", directory.string(), code.message());
@@ -223,12 +279,23 @@ void save_hugging_face(const LoadedModel& loaded, const std::string& tokenizer_j
   }
   writer.finish();
   fs::rename(partial, directory / "model.safetensors");
-  if (!tokenizer_json.empty()) write_file_atomic(directory / "tokenizer.json", tokenizer_json);
+  if (!extras.tokenizer_json.empty()) write_file_atomic(directory / "tokenizer.json", extras.tokenizer_json);
+  if (!extras.end_of_text.empty()) {
+    write_file_atomic(directory / "generation_config.json",
+                      nlohmann::json{{"eos_token_id", extras.end_of_text}}.dump(2) + "\n");
+  }
+  if (!extras.chat_template.empty()) {
+    write_file_atomic(directory / "tokenizer_config.json",
+                      nlohmann::json{{"chat_template", extras.chat_template},
+                                     {"tokenizer_class", "PreTrainedTokenizerFast"}}
+                              .dump(2) +
+                          "\n");
+  }
   write_file_atomic(directory / "config.json", config_json);
 }
 
-void save_model_checkpoint(const LoadedModel& loaded, const std::string& tokenizer_json,
-                           const fs::path& directory, const std::string& state_json) {
+void save_model_checkpoint(const LoadedModel& loaded, const ModelExtras& extras, const fs::path& directory,
+                           const std::string& state_json) {
   CheckpointWriter writer(directory);
   Arena scratch("conversion");
   const ExecContext exec{scratch};
@@ -241,7 +308,12 @@ void save_model_checkpoint(const LoadedModel& loaded, const std::string& tokeniz
   }
   writer.write_tensors("model.safetensors", tensors);
   writer.write_file("model.toml", model_config_to_toml(loaded.config()));
-  if (!tokenizer_json.empty()) writer.write_file("tokenizer.json", tokenizer_json);
+  if (!extras.tokenizer_json.empty()) writer.write_file("tokenizer.json", extras.tokenizer_json);
+  if (!extras.chat_template.empty()) writer.write_file(kChatTemplate, extras.chat_template);
+  if (!extras.end_of_text.empty()) {
+    writer.write_file("generation_config.json",
+                      nlohmann::json{{"eos_token_id", extras.end_of_text}}.dump() + "\n");
+  }
   writer.commit(0, state_json);
 }
 

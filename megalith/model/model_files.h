@@ -1,25 +1,31 @@
-// Models on disk: a Megalith checkpoint, a run directory (its newest complete checkpoint), or a Hugging Face
-// directory.
+// Models on disk: a Megalith checkpoint, a run directory (its newest complete checkpoint), a Hugging Face
+// directory, or a GGUF file.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "megalith/formats/checkpoint_directory.h"
+#include "megalith/model/gguf_model.h"
 #include "megalith/model/transformer.h"
 
 namespace megalith {
 
-enum class ModelFileKind { checkpoint, hugging_face };
+enum class ModelFileKind { checkpoint, hugging_face, gguf };
 
 /// What a path is as a model, without its weights.
 struct ModelDescription {
   ModelFileKind kind = ModelFileKind::checkpoint;
-  std::filesystem::path directory;  // of the checkpoint or the Hugging Face files
+  std::filesystem::path directory;  // of the checkpoint or the Hugging Face files; the GGUF file itself
   ModelConfig config;
   /// Text of tokenizer.json; empty when there is none.
   std::string tokenizer_json;
+  /// Tokens that end a text, where the files name them; else the tokenizer's end-of-document token does.
+  std::vector<int32_t> end_of_text;
+  /// Jinja template that makes a prompt of a conversation; empty when there is none.
+  std::string chat_template;
   /// Of a checkpoint.
   int64_t step = 0;
 };
@@ -49,13 +55,14 @@ class LoadedModel {
   std::unique_ptr<ParameterBuffers> parameters_;
 };
 
-/// Writes config.json, model.safetensors (weights in `dtype`) and tokenizer.json into `directory`, which
-/// transformers loads. Throws InputError before anything is written when the form cannot hold the model.
-void save_hugging_face(const LoadedModel& model, const std::string& tokenizer_json, DType dtype,
+/// Writes config.json, model.safetensors (weights in `dtype`), tokenizer.json and tokenizer_config.json (for
+/// the chat template) into `directory`, which transformers loads. Throws InputError before anything is
+/// written when the form cannot hold the model.
+void save_hugging_face(const LoadedModel& model, const ModelExtras& extras, DType dtype,
                        const std::filesystem::path& directory);
 
 /// Writes a Megalith checkpoint without optimizer states: `train --resume` begins from its weights at step 0.
-void save_model_checkpoint(const LoadedModel& model, const std::string& tokenizer_json,
+void save_model_checkpoint(const LoadedModel& model, const ModelExtras& extras,
                            const std::filesystem::path& directory, const std::string& state_json);
 
 /// The [model] table as TOML, and back.

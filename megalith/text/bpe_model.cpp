@@ -81,21 +81,26 @@ void BpeModel::encode(std::string_view piece, const PieceTable& pieces, BpeScrat
     }
   }
   if (piece.size() <= kShortPiece) {
-    encode_short(piece, ids);
+    encode_short(piece, scratch, ids);
   } else {
     encode_long(piece, scratch, ids);
   }
 }
 
-void BpeModel::encode_short(std::string_view piece, std::vector<int32_t>& ids) const {
+void BpeModel::encode_short(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {
   std::array<int32_t, kShortPiece> symbols;
   std::array<Merge, kShortPiece> joined;  // joined[i]: of symbols i and i + 1.
-  size_t size = piece.size();
+  size_t size = 0;
   const auto look_up = [&](size_t i) {
     const Merge* merge = merges.find(symbols[i], symbols[i + 1]);
     joined[i] = merge == nullptr ? Merge{kNoRank, -1} : *merge;
   };
-  for (size_t i = 0; i < size; ++i) symbols[i] = byte_ids[static_cast<unsigned char>(piece[i])];
+  for (const char byte : piece) {
+    const int32_t id = byte_ids[static_cast<unsigned char>(byte)];
+    symbols[size] = id;
+    size += id >= 0 ? 1 : 0;
+  }
+  scratch.dropped_bytes += piece.size() - size;
   for (size_t i = 0; i + 1 < size; ++i) look_up(i);
   while (size > 1) {
     size_t best = 0;
@@ -120,11 +125,15 @@ void BpeModel::encode_long(std::string_view piece, BpeScratch& scratch, std::vec
   auto& heap = scratch.heap;
   nodes.clear();
   heap.clear();
-  const auto size = static_cast<int64_t>(piece.size());
-  for (int64_t i = 0; i < size; ++i) {
-    nodes.push_back({byte_ids[static_cast<unsigned char>(piece[static_cast<size_t>(i)])], i - 1,
-                     i + 1 < size ? i + 1 : -1});
+  for (const char byte : piece) {
+    const int32_t id = byte_ids[static_cast<unsigned char>(byte)];
+    const auto i = static_cast<int64_t>(nodes.size());
+    if (id >= 0) nodes.push_back({id, i - 1, i + 1});
   }
+  const auto size = static_cast<int64_t>(nodes.size());
+  scratch.dropped_bytes += piece.size() - nodes.size();
+  if (size == 0) return;
+  nodes.back().next = -1;
   const auto later = [](const BpeScratch::Candidate& a, const BpeScratch::Candidate& b) {
     return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
   };

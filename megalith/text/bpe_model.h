@@ -96,11 +96,17 @@ struct BpeScratch {
   };
   std::vector<Node> nodes;
   std::vector<Candidate> heap;
+  /// Bytes without a token so far: they were left out.
+  uint64_t dropped_bytes = 0;
 };
 
 class BpeModel {
  public:
-  std::array<int32_t, 256> byte_ids{};
+  BpeModel() { byte_ids.fill(-1); }
+
+  /// -1 for a byte that has no token: it is left out of the text before anything is joined, as the tokenizers
+  /// library does (some vocabularies lack bytes that their training text did not have).
+  std::array<int32_t, 256> byte_ids;
   MergeTable merges;
   /// A piece that is in the vocabulary becomes its id, whatever the merges give.
   bool ignore_merges = false;
@@ -110,7 +116,7 @@ class BpeModel {
               std::vector<int32_t>& ids) const;
 
  private:
-  void encode_short(std::string_view piece, std::vector<int32_t>& ids) const;
+  void encode_short(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
   void encode_long(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
 };
 

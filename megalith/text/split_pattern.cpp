@@ -167,7 +167,8 @@ FastSplitter fast_splitter(std::string_view pattern) {
 std::string_view split_pattern(std::string_view name) {
   if (name == "gpt2") return kGpt2Pattern;
   if (name == "llama3") return kLlama3Pattern;
-  fail_input("unknown split pattern '{}': expected gpt2 or llama3", name);
+  if (name == "qwen2") return kQwen2Pattern;
+  fail_input("unknown split pattern '{}': expected gpt2, llama3 or qwen2", name);
 }
 
 void split_fast(FastSplitter splitter, std::string_view text, size_t base, std::vector<size_t>& ends) {

@@ -23,7 +23,7 @@ enum class FastSplitter {
 /// The hand-written splitter that equals a pattern, if there is one.
 FastSplitter fast_splitter(std::string_view pattern);
 
-/// The pattern of a name: "gpt2" or "llama3". Throws InputError for another one.
+/// The pattern of a name: "gpt2", "llama3" or "qwen2". Throws InputError for another one.
 std::string_view split_pattern(std::string_view name);
 
 /// Appends the end offset of each piece of `text` (valid UTF-8, begin 0) to `ends`, plus `base`.

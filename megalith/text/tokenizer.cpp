@@ -5,6 +5,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/base/log.h"
 #include "megalith/base/utf8.h"
 #include "megalith/text/stretch.h"
 #include "megalith/text/tokenizer_implementation.h"
@@ -94,6 +95,7 @@ void Tokenizer::Implementation::encode_plain(std::string_view text, bool at_star
       begin = end;
     }
   };
+  const uint64_t dropped_before = scratch.bpe.dropped_bytes;
   while (at < text.size()) {
     const size_t stretch_end = at + stretch(text.substr(at), pre_tokenizer.can_cut(), kStretchBytes);
     while (at < stretch_end) {
@@ -108,6 +110,11 @@ void Tokenizer::Implementation::encode_plain(std::string_view text, bool at_star
       on_piece(original(at), original(at + invalid), first);
       at += invalid;
     }
+  }
+  if (scratch.bpe.dropped_bytes > dropped_before) {
+    std::call_once(dropped_bytes_told, [] {
+      log_warning("the text has bytes for which this tokenizer has no token; they are left out");
+    });
   }
 }
 

@@ -50,6 +50,7 @@ struct Tokenizer::Implementation {
   std::vector<int32_t> prefix_ids;
   std::vector<int32_t> suffix_ids;
   mutable ScratchPool scratch_pool;
+  mutable std::once_flag dropped_bytes_told;
 
   /// Encodes text without added tokens. `on_piece(begin, end, first)` is called after each piece with its
   /// bounds in the text and the number of ids before it. `at_start`: the text begins a part, so a prefix

@@ -234,10 +234,7 @@ class Reader {
         }
       }
     }
-    if (bytes_found_ != 256) {
-      vocabulary.wrong(fmt::format("{} of the 256 bytes have no piece, so not every text could be encoded",
-                                   256 - bytes_found_));
-    }
+    if (bytes_found_ == 0) vocabulary.wrong("no byte has a piece, so no text could be encoded");
     for (const AddedToken& token : out_.added_tokens) {
       const auto piece = piece_ids_.find(token.content);
       if (piece != piece_ids_.end() && piece->second != token.id) {

@@ -37,13 +37,13 @@ void expect_equal_weights(const LoadedModel& a, const LoadedModel& b) {
 TEST_P(ModelFiles, WeightsSurviveTheWayThroughACheckpointAndBack) {
   const LoadedModel original(describe_model(golden(GetParam())), DType::f32, exec);
   const fs::path checkpoint = scratch("checkpoint"), directory = scratch("huggingface");
-  save_model_checkpoint(original, "{}", checkpoint, "{}");
+  save_model_checkpoint(original, {.tokenizer_json = "{}"}, checkpoint, "{}");
   const ModelDescription description = describe_model(checkpoint);
   EXPECT_EQ(description.tokenizer_json, "{}");
   EXPECT_EQ(description.config, original.config());
   const LoadedModel from_checkpoint(description, DType::f32, exec);
   expect_equal_weights(original, from_checkpoint);
-  save_hugging_face(from_checkpoint, "", DType::f32, directory);
+  save_hugging_face(from_checkpoint, {}, DType::f32, directory);
   const LoadedModel back(describe_model(directory), DType::f32, exec);
   expect_equal_weights(original, back);
   // The same tensors, bit for bit, as in the file that transformers wrote.

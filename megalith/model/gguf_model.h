@@ -1,0 +1,38 @@
+// GGUF files of the GPT-2 and LLaMA architectures: metadata keys, tensor names and row orders, as llama.cpp
+// defines them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "megalith/formats/gguf.h"
+#include "megalith/model/transformer.h"
+
+namespace megalith {
+
+/// The model that a file's metadata describes. Refused (InputError naming file and key): unknown
+/// architectures, missing keys, and keys and tensors that would change the numbers in a way that is not
+/// supported.
+ModelConfig config_from_gguf(const GgufFile& file);
+
+/// Fills `parameters` from the file, dequantised. Throws InputError naming the tensor when one is missing, of
+/// another shape, of a type that cannot be read, or left over.
+void load_gguf(const GgufFile& file, const ModelConfig& config, const ParameterBuffers& parameters,
+               const ExecContext& exec);
+
+/// What goes with the weights of a model.
+struct ModelExtras {
+  std::string tokenizer_json = {};
+  std::string chat_template = {};
+  /// Tokens that end a text; empty: those that the tokenizer's names tell.
+  std::vector<int32_t> end_of_text = {};
+};
+
+/// Writes a model with its matrices in `type` (the token table and the head in Q8_0 when that is Q4_0, since
+/// they matter most), vectors in F32. Throws InputError before anything is written when GGUF cannot hold the
+/// model or the type.
+void save_gguf(const ModelConfig& config, const ParameterBuffers& parameters, GgufType type,
+               const ModelExtras& extras, const ExecContext& exec, const std::filesystem::path& path);
+
+}  // namespace megalith

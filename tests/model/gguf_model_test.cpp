@@ -1,0 +1,207 @@
+#include "megalith/model/gguf_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "megalith/base/error.h"
+#include "megalith/model/gguf_tokenizer.h"
+#include "megalith/model/model_files.h"
+#include "megalith/text/bpe_trainer.h"
+#include "megalith/text/tokenizer.h"
+
+namespace megalith {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path scratch(const std::string& name) {
+  const fs::path folder = fs::path(::testing::TempDir()) / fmt::format("megalith-gguf-model-{}", ::getpid());
+  fs::create_directories(folder);
+  return folder / name;
+}
+
+class GgufModel : public ::testing::Test {
+ protected:
+  ~GgufModel() override { fs::remove_all(scratch("").parent_path()); }
+
+  static fs::path golden(const std::string& name) {
+    return fs::path(std::getenv("MEGALITH_TEST_DATA")) / "golden" / name;
+  }
+  std::string error_of(const fs::path& path) {
+    try {
+      const LoadedModel model(describe_model(path), DType::f32, exec);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  Arena workspace{"workspace", 64u << 20};
+  ExecContext exec{workspace, 2};
+};
+
+// Heads 4 and 2 for keys and values: with as many groups as heads in one, a wrong permutation would hide.
+ModelConfig llama_config() {
+  ModelConfig config = ModelConfig::defaults(ModelForm::llama);
+  config.vocab_size = 300;
+  config.num_layers = 2;
+  config.hidden_size = 64;
+  config.num_heads = 8;
+  config.num_kv_heads = 2;
+  config.head_size = 8;
+  config.ffn_hidden_size = 96;
+  config.max_positions = 60;
+  config.resolve();
+  return config;
+}
+
+// Hugging Face -> GGUF in fp32 -> back: every weight is the same, bit for bit.
+TEST_F(GgufModel, WeightsSurviveTheWayThroughGguf) {
+  for (const char* form : {"gpt2_tiny", "llama_tiny"}) {
+    const LoadedModel original(describe_model(golden(form)), DType::f32, exec);
+    const fs::path path = scratch(std::string(form) + ".gguf");
+    save_gguf(original.config(), original.parameters(), GgufType::f32, {}, exec, path);
+    const ModelDescription description = describe_model(path);
+    EXPECT_EQ(description.kind, ModelFileKind::gguf);
+    const LoadedModel back(description, DType::f32, exec);
+    const auto x = original.parameters().values().span<float>(), y = back.parameters().values().span<float>();
+    ASSERT_EQ(x.size(), y.size());
+    EXPECT_TRUE(std::equal(x.begin(), x.end(), y.begin())) << form;
+    // Norms and sizes too: the same losses follow.
+    EXPECT_EQ(back.config().num_kv_heads, original.config().num_kv_heads);
+    EXPECT_FLOAT_EQ(static_cast<float>(back.config().norm_epsilon),
+                    static_cast<float>(original.config().norm_epsilon));
+    EXPECT_FLOAT_EQ(static_cast<float>(back.config().rope_base),
+                    static_cast<float>(original.config().rope_base));
+  }
+}
+
+// llama.cpp keeps the rows of a head's two rotating halves interleaved: row 2 i + j of the file is row j D/2
+// + i.
+TEST_F(GgufModel, RowsOfRotatingHeadsAreInterleaved) {
+  const ModelConfig config = llama_config();
+  Transformer model(config);
+  Arena arena("weights");
+  const ParameterBuffers parameters([&](const ParameterVisitor& visitor) { model.walk(visitor); }, DType::f32,
+                                    arena, nullptr);
+  for (const ParameterSlot& slot : parameters.slots()) {
+    if (slot.parameter->name != "layers.1.attention.query_key_value.weight") continue;
+    for (int64_t row = 0; row < slot.parameter->shape[0]; ++row) {
+      for (int64_t i = 0; i < 64; ++i)
+        slot.parameter->value.data<float>()[row * 64 + i] = static_cast<float>(row);
+    }
+  }
+  const fs::path path = scratch("rows.gguf");
+  save_gguf(config, parameters, GgufType::f32, {}, exec, path);
+  const GgufFile file(path);
+  const auto rows = [&](const char* name) {
+    const auto bytes = file.bytes(*file.find_tensor(name));
+    std::vector<int> result;
+    for (size_t row = 0; row * 64 * 4 < bytes.size(); ++row) {
+      float value;
+      std::memcpy(&value, bytes.data() + row * 64 * 4, 4);
+      result.push_back(static_cast<int>(value));
+    }
+    return result;
+  };
+  const auto q = rows("blk.1.attn_q.weight"), k = rows("blk.1.attn_k.weight"),
+             v = rows("blk.1.attn_v.weight");
+  ASSERT_EQ(q.size(), 64u);
+  ASSERT_EQ(k.size(), 16u);
+  EXPECT_EQ(std::vector<int>(q.begin() + 8, q.begin() + 16),
+            (std::vector<int>{8, 12, 9, 13, 10, 14, 11, 15}));
+  EXPECT_EQ(std::vector<int>(k.begin() + 8, k.end()), (std::vector<int>{72, 76, 73, 77, 74, 78, 75, 79}));
+  EXPECT_EQ(v.front(), 80);
+  EXPECT_EQ(v.back(), 95);
+}
+
+TEST_F(GgufModel, QuantisedWeightsAreNear) {
+  const LoadedModel original(describe_model(golden("llama_tiny")), DType::f32, exec);
+  const fs::path path = scratch("q8.gguf");
+  if (original.config().hidden_size % 32 != 0 || original.config().ffn_hidden_size % 32 != 0) {
+    EXPECT_THROW(save_gguf(original.config(), original.parameters(), GgufType::q8_0, {}, exec, path),
+                 InputError);
+    EXPECT_FALSE(fs::exists(path));
+    return;
+  }
+  save_gguf(original.config(), original.parameters(), GgufType::q8_0, {}, exec, path);
+  const LoadedModel back(describe_model(path), DType::f32, exec);
+  const auto x = original.parameters().values().span<float>(), y = back.parameters().values().span<float>();
+  double error = 0, size = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    error += (x[i] - y[i]) * (x[i] - y[i]);
+    size += x[i] * x[i];
+  }
+  EXPECT_LT(std::sqrt(error / size), 0.01);
+}
+
+// A tokenizer that goes into a GGUF file and comes out encodes the same.
+TEST_F(GgufModel, TokenizersSurviveTheWayThroughGguf) {
+  const LoadedModel model(describe_model(golden("llama_tiny")), DType::f32, exec);
+  for (const char* pattern : {"gpt2", "llama3", "qwen2"}) {
+    BpeTrainer trainer(
+        {.vocabulary_size = 280, .special_tokens = {"<|endoftext|>", "<|turn|>"}, .pattern = pattern});
+    const std::vector<std::string_view> texts = {
+        "the quick brown fox jumps over the lazy dog, the dog barks 12345 times"};
+    trainer.add_documents(texts);
+    const Tokenizer tokenizer = trainer.train();
+    const fs::path path = scratch("tokenizer.gguf");
+    {
+      GgufWriter writer(path);
+      writer.add("general.architecture", "llama");
+      add_tokenizer_to_gguf(tokenizer.to_json(), 300, {1, 0}, writer);
+      writer.finish();
+    }
+    const GgufFile file(path);
+    EXPECT_EQ(end_of_text_ids(file), (std::vector<int32_t>{1, 0}));
+    const Tokenizer back = Tokenizer::from_json(tokenizer_json_from_gguf(file));
+    const std::string text = "The dog's 987 foxes\n\n  jumped<|endoftext|> — 你好 ١٢٣!";
+    EXPECT_EQ(back.encode(text), tokenizer.encode(text)) << pattern;
+    EXPECT_EQ(back.encode(text, true), tokenizer.encode(text, true)) << pattern;
+    EXPECT_EQ(back.decode(back.encode(text)), text);
+  }
+}
+
+TEST_F(GgufModel, WhatIsNotUnderstoodIsRefused) {
+  const auto write = [&](const std::string& name, const std::function<void(GgufWriter&)>& add,
+                         const std::string& architecture = "llama") {
+    const fs::path path = scratch(name);
+    GgufWriter writer(path);
+    writer.add("general.architecture", architecture);
+    add(writer);
+    writer.finish();
+    return path;
+  };
+  EXPECT_NE(error_of(write(
+                         "a", [](GgufWriter&) {}, "mamba"))
+                .find("\"mamba\" is not known; known are gpt2 and llama"),
+            std::string::npos);
+  EXPECT_NE(error_of(write("b", [](GgufWriter&) {})).find("\"llama.block_count\" is missing"),
+            std::string::npos);
+  EXPECT_NE(error_of(write("c", [](GgufWriter& w) { w.add("llama.expert_count", uint32_t{8}); }))
+                .find("\"llama.expert_count\" = 8 is not understood"),
+            std::string::npos);
+  EXPECT_NE(error_of(write("d", [](GgufWriter& w) { w.add("llama.rope.scaling.type", "yarn"); }))
+                .find("\"llama.rope.scaling.type\" = \"yarn\" is not understood"),
+            std::string::npos);
+  // A tokenizer whose way of cutting words is not named is not guessed.
+  const auto tokenizer_error = [&](const char* pre) {
+    const fs::path path = write("t", [&](GgufWriter& w) {
+      w.add("tokenizer.ggml.model", "gpt2");
+      if (pre != nullptr) w.add("tokenizer.ggml.pre", pre);
+    });
+    try {
+      tokenizer_json_from_gguf(GgufFile(path));
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_NE(tokenizer_error(nullptr).find("\"tokenizer.ggml.pre\" is missing"), std::string::npos);
+  EXPECT_NE(tokenizer_error("").find("\"tokenizer.ggml.pre\" is missing"), std::string::npos);
+  EXPECT_NE(tokenizer_error("new").find("\"new\" is not known; known are gpt-2"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace megalith
