@@ -5,7 +5,7 @@
 # note: a file of more than 500 lines.
 cmake_minimum_required(VERSION 3.25)
 
-set(rooms base tensor ops comm nn parallel formats model text data train infer eval cli reference)
+set(rooms base tensor ops comm nn parallel formats text model data train infer eval cli reference)
 # Arrows are transitive: a room may also use what the rooms named here may use.
 set(uses_base)
 set(uses_tensor base)
@@ -14,8 +14,8 @@ set(uses_comm tensor)
 set(uses_nn ops comm)
 set(uses_parallel nn)
 set(uses_formats tensor)
-set(uses_model nn formats text)
 set(uses_text base)
+set(uses_model nn formats text)
 set(uses_data text formats)
 set(uses_train model parallel data)
 set(uses_infer model text)
