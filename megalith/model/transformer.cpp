@@ -127,15 +127,6 @@ void Transformer::backward(const Pass& pass, TensorView d) {
   saved.release();
 }
 
-void Transformer::loss_and_gradient(const Pass& pass, TensorView losses) {
-  const TensorView x = begin(pass, embedding_->token_table().value.dtype());
-  const TensorView y = forward(pass, x);
-  ArenaScope scope(pass.exec.workspace);
-  const TensorView d = pass.exec.workspace.allocate(y.dtype(), y.shape());
-  head_backward(pass, y, losses, d);
-  backward(pass, d);
-}
-
 TensorView Transformer::forward_only(const Pass& pass, TensorView x, TensorView y) const {
   // Blocks that are to be recomputed leave nothing saved.
   const Pass forward{pass.exec, pass.batch, pass.saved, Recompute::full, pass.training, pass.seed};

@@ -39,8 +39,6 @@ class Transformer {
 
   /// losses [N] F32: cross-entropy of each row, unweighted, 0 without a target. Leaves nothing saved.
   void loss(const Pass& pass, TensorView losses) const;
-  /// The same with the backward pass: parameter gradients of sum(loss_weights * losses) accumulate.
-  void loss_and_gradient(const Pass& pass, TensorView losses);
 
   /// The passes of a slice, step by step. x [N,C] (with sequence parallelism this rank's rows of it) is the
   /// stream that enters the first layer: with the embedding it is computed, without it the caller has filled

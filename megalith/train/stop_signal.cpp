@@ -3,11 +3,19 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <mutex>
+
 namespace megalith {
 
 namespace {
 
-volatile sig_atomic_t received_signal = 0;
+std::atomic<int> received_signal = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may use it");
+
+// How many objects live, and what their first one found.
+std::mutex mutex;
+int alive = 0;
 struct sigaction previous_interrupt, previous_terminate;
 
 void on_signal(int number) {
@@ -19,6 +27,8 @@ void on_signal(int number) {
 }  // namespace
 
 StopSignal::StopSignal() {
+  const std::lock_guard lock(mutex);
+  if (alive++ > 0) return;
   received_signal = 0;
   struct sigaction action {};
   action.sa_handler = on_signal;
@@ -29,6 +39,8 @@ StopSignal::StopSignal() {
 }
 
 StopSignal::~StopSignal() {
+  const std::lock_guard lock(mutex);
+  if (--alive > 0) return;
   sigaction(SIGINT, &previous_interrupt, nullptr);
   sigaction(SIGTERM, &previous_terminate, nullptr);
 }

@@ -3,7 +3,8 @@
 
 namespace megalith {
 
-/// Catches SIGINT and SIGTERM while it lives.
+/// Catches SIGINT and SIGTERM while it lives. Ranks that are threads of one process may each have one; a
+/// signal comes to all.
 class StopSignal {
  public:
   StopSignal();

@@ -9,6 +9,7 @@
 #include "megalith/model/hugging_face.h"
 #include "megalith/model/model_files.h"
 #include "megalith/train/optimizer.h"
+#include "tests/model/whole_model.h"
 
 namespace megalith {
 namespace {
@@ -122,7 +123,8 @@ TEST_P(Golden, LossGradientsAndAdamWAreThoseOfTransformers) {
   std::vector<float> losses(32);
   for (int step = 1; step <= 10; ++step) {
     buffers.forget_gradients();
-    model.loss_and_gradient(Pass{exec, tokens_view, saved}, TensorView(losses.data(), DType::f32, {n}));
+    loss_and_gradient(model, Pass{exec, tokens_view, saved}, DType::f32,
+                      TensorView(losses.data(), DType::f32, {n}));
     double loss = 0;
     for (const float value : losses) loss += value / 32;
     EXPECT_NEAR(loss, want_losses[step - 1], 3e-6 * want_losses[step - 1]) << "step " << step;

@@ -136,6 +136,19 @@ TEST(TensorParallel, GivesTheLossesAndGradientsOfOneProcess) {
   }
 }
 
+// Ranks whose part of the vocabulary is nothing but padding.
+TEST(TensorParallel, FewerTokensThanRanks) {
+  ModelConfig config = config_for(ModelForm::gpt2);
+  config.vocab_size = 5;
+  config.vocab_multiple = 1;
+  for (const bool tied : {true, false}) {
+    config.tied_embeddings = tied;
+    const Outcome one = run(config, {}, DType::f32, Recompute::none);
+    expect_same(run(config, {6, true}, DType::f32, Recompute::none), one, DType::f32,
+                tied ? "tied" : "untied");
+  }
+}
+
 // Sums of a half-precision type are compared with one process's by the error that rounding explains; see
 // transformer_test for the bound.
 TEST(TensorParallel, WorksInHalfPrecision) {

@@ -6,6 +6,7 @@
 
 #include "megalith/model/transformer.h"
 #include "megalith/reference/model.h"
+#include "tests/model/whole_model.h"
 
 namespace megalith {
 
@@ -158,7 +159,7 @@ inline std::vector<float> losses_of(TinyModel& tiny, const TokenBatch& tokens,
   const Pass pass{tiny.exec, tokens, tiny.saved, recompute, training, 77};
   if (gradient) {
     tiny.buffers->forget_gradients();
-    tiny.model.loss_and_gradient(pass, view);
+    loss_and_gradient(tiny.model, pass, tiny.buffers->values().dtype(), view);
     tiny.buffers->finish_gradients(tiny.exec);
   } else {
     tiny.model.loss(pass, view);

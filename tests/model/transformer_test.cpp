@@ -205,8 +205,8 @@ TEST(Transformer, SecondMicroBatchAddsToTheFirst) {
     part.targets = cut(part.targets);
     part.loss_weights = cut(part.loss_weights);
     std::vector<float> losses(static_cast<size_t>(rows * 9));
-    tiny.model.loss_and_gradient(Pass{tiny.exec, part, tiny.saved},
-                                 TensorView(losses.data(), DType::f32, {rows * 9}));
+    loss_and_gradient(tiny.model, Pass{tiny.exec, part, tiny.saved}, DType::f32,
+                      TensorView(losses.data(), DType::f32, {rows * 9}));
   }
   const auto parts = gradients_of(tiny);
   for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(parts[i], whole[i], 2e-6) << i;
