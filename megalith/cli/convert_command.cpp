@@ -75,7 +75,7 @@ void add_convert_command(CLI::App& app) {
       ->option_text("FORMAT");
   command
       ->add_option("--dtype", options->dtype,
-                   "Type of the weights: f32 (default), bf16, f16; gguf also\nq8_0, q4_0")
+                   "Type of the weights: f32 (default), bf16, f16;\ngguf also q8_0, q4_0")
       ->option_text("TYPE");
   command
       ->add_flag("--consolidate", options->consolidate,

@@ -359,7 +359,7 @@ TEST_F(ProgramTest, CommandLinesThatAreWrong) {
   expect_error({"tokenizer", "train", "--input", "x", "--output", "y", "--vocab-size", "0"},
                "--vocab-size: 0 is out of range");
   expect_error({"convert", "--from", "x", "--to", "y", "--format", "pickle"},
-               "--format pickle: choose huggingface or megalith");
+               "--format pickle: choose huggingface, gguf or megalith");
   expect_error({"convert", "--from", "x", "--to", "y", "--dtype", "int3"},
                "--dtype int3: choose f32, bf16 or f16");
 }
