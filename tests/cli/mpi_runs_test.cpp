@@ -137,7 +137,7 @@ TEST_F(MpiRuns, EveryCommandReadsACheckpointOfRanks) {
   EXPECT_EQ(perplexity("joined"), perplexity("ranks"));
   EXPECT_NEAR(perplexity("ranks")["results"][0]["token_perplexity"].get<double>(),
               perplexity("one")["results"][0]["token_perplexity"].get<double>(), 0.01);
-  expect_error({"convert", "--from", "exported", "--to", "again", "--consolidate"}, "Hugging Face directory");
+  expect_error({"convert", "--from", "exported", "--to", "again", "--consolidate"}, "exported is none");
   // Begun by four ranks, ended by three, and by one.
   for (const auto& [run, n] : {std::pair<std::string, int>{"three", 3}, {"alone", 1}}) {
     std::vector<std::string> arguments = train(run);
