@@ -21,7 +21,7 @@ struct alignas(64) ProgressWord {
   std::atomic<uint64_t> changes;
   /// The rank does something of which no operation tells: opening data, writing a checkpoint.
   std::atomic<uint32_t> untimed;
-  /// Of rank 0's word: somebody has said what hangs.
+  /// Of the first rank of a host: somebody there has said what hangs.
   std::atomic<uint32_t> reported;
 
   void change() { changes.fetch_add(1, std::memory_order_relaxed); }

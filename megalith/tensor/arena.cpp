@@ -1,8 +1,12 @@
 #include "megalith/tensor/arena.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -41,6 +45,49 @@ Arena::Arena(std::string name, size_t capacity) : name_(std::move(name)) {
   }
 }
 
+Arena::Arena(std::string name, const std::filesystem::path& directory, size_t capacity)
+    : name_(std::move(name)), in_file_(true) {
+  capacity_ = reserved_ = round_up(std::max<size_t>(capacity, 1), kHugePage);
+  std::string path = (directory / "megalith-XXXXXX").string();
+  const int file = ::mkstemp(path.data());
+  check_input(file >= 0, "cannot create a file for {} in {}: {}", name_, directory.string(),
+              std::strerror(errno));
+  ::unlink(path.c_str());
+  // All of it at once: a disk that fills up later would end the program without a word.
+  const int code = ::posix_fallocate(file, 0, static_cast<off_t>(reserved_));
+  if (code != 0) {
+    ::close(file);
+    fail_input("cannot keep {} bytes of {} in {}: {}", reserved_, name_, directory.string(),
+               std::strerror(code));
+  }
+  void* mapped = ::mmap(nullptr, reserved_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const int error = errno;
+  ::close(file);
+  check(mapped != MAP_FAILED, "cannot map {} bytes for {}: {}", reserved_, name_, std::strerror(error));
+  base_ = static_cast<std::byte*>(mapped);
+}
+
+namespace {
+
+// Whole pages that a tensor touches, or only those that it fills.
+void advise(TensorView view, int advice, bool touched) {
+  constexpr size_t kPage = 4096;
+  const size_t begin = reinterpret_cast<size_t>(view.raw()), end = begin + view.bytes();
+  const size_t from = touched ? begin / kPage * kPage : round_up(begin, kPage);
+  const size_t to = touched ? round_up(end, kPage) : end / kPage * kPage;
+  if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, advice);
+}
+
+}  // namespace
+
+void Arena::prefetch(TensorView view) const {
+  if (in_file_ && !view.empty()) advise(view, MADV_WILLNEED, true);
+}
+
+void Arena::give_up(TensorView view) const {
+  if (in_file_ && !view.empty()) advise(view, MADV_PAGEOUT, false);
+}
+
 Arena::~Arena() {
   if (base_ != nullptr) ::munmap(base_, reserved_);
 }
@@ -64,7 +111,8 @@ TensorView Arena::allocate(DType dtype, const Shape& shape) {
 
 TensorView Arena::allocate_zero(DType dtype, const Shape& shape) {
   const TensorView view = allocate(dtype, shape);
-  std::memset(view.raw(), 0, view.bytes());
+  // A new file is zero; filling it would only read it in.
+  if (!in_file_ || used_ < high_water_) std::memset(view.raw(), 0, view.bytes());
   return view;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "megalith/tensor/tensor.h"
@@ -17,6 +18,10 @@ class Arena {
  public:
   /// `name` appears in errors and reports. `capacity` in bytes; 0 means as much as the machine has memory.
   explicit Arena(std::string name, size_t capacity = 0);
+  /// Backed by a file of `capacity` bytes in `directory` instead of by memory: what the system keeps of it in
+  /// memory it can give up at any time. The file has no name and goes with the arena. Throws InputError when
+  /// the disk does not hold it.
+  Arena(std::string name, const std::filesystem::path& directory, size_t capacity);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   ~Arena();
@@ -31,6 +36,11 @@ class Arena {
   size_t mark() const { return used_; }
   void rewind(size_t mark);
 
+  /// Of a file: begins to read a tensor that is going to be used, or to write one back that is not. Nothing
+  /// without a file.
+  void prefetch(TensorView view) const;
+  void give_up(TensorView view) const;
+
   size_t used() const { return used_; }
   /// Most bytes ever in use at once.
   size_t high_water() const { return high_water_; }
@@ -41,6 +51,7 @@ class Arena {
  private:
   std::string name_;
   std::byte* base_ = nullptr;
+  bool in_file_ = false;
   size_t capacity_ = 0;
   size_t reserved_ = 0;
   size_t used_ = 0;

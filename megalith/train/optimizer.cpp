@@ -1,6 +1,7 @@
 #include "megalith/train/optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "megalith/ops/elementwise.h"
@@ -18,7 +19,7 @@ bool has_first_moment(const OptimizerConfig& config) {
 
 Optimizer::Optimizer(const OptimizerConfig& config, ParameterBuffers& parameters, Arena& arena,
                      PartRange range)
-    : config_(config), parameters_(parameters), range_(range) {
+    : config_(config), parameters_(parameters), arena_(arena), range_(range) {
   const Shape shape{range.end - range.begin};
   const bool separate_master = parameters.values().dtype() != DType::f32;
   master_ =
@@ -42,29 +43,52 @@ void Optimizer::step(const ExecContext& context, double learning_rate, int64_t u
   sgd.momentum = static_cast<float>(config_.momentum);
   sgd.gradient_scale = adam.gradient_scale;
   const bool separate_master = parameters_.values().dtype() != DType::f32;
-  for (const ParameterSlot& slot : parameters_.slots()) {
-    const int64_t begin = std::max(slot.offset, range_.begin),
-                  end = std::min(slot.offset + slot.elements, range_.end);
-    if (begin >= end) continue;
+  const std::vector<Piece> pieces = this->pieces();
+  const auto states = [&](const Piece& piece) {
     const auto part = [&](TensorView owned) {
-      return owned.empty() ? owned : owned.slice(begin - range_.begin, end - range_.begin);
+      return owned.empty() ? owned : owned.slice(piece.begin - range_.begin, piece.end - range_.begin);
     };
-    const TensorView gradient = parameters_.gradients(begin, end);
-    const float decay = slot.parameter->decay ? static_cast<float>(config_.weight_decay) : 0.0f;
-    const TensorView copy = separate_master ? parameters_.values(begin, end) : TensorView();
-    adam.weight_decay = sgd.weight_decay = decay;
+    return std::array{part(master_), part(first_moment_), part(second_moment_)};
+  };
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (i + 1 < pieces.size()) {
+      for (const TensorView& next : states(pieces[i + 1])) arena_.prefetch(next);
+    }
+    const Piece& piece = pieces[i];
+    const auto [master, first_moment, second_moment] = states(piece);
+    const TensorView gradient = parameters_.gradients(piece.begin, piece.end);
+    const TensorView copy = separate_master ? parameters_.values(piece.begin, piece.end) : TensorView();
+    adam.weight_decay = sgd.weight_decay = piece.decay;
     switch (config_.type) {
       case OptimizerType::adamw:
-        adamw_update(context, adam, part(master_), part(first_moment_), part(second_moment_), gradient, copy);
+        adamw_update(context, adam, master, first_moment, second_moment, gradient, copy);
         break;
       case OptimizerType::lamb:
-        lamb_update(context, adam, part(master_), part(first_moment_), part(second_moment_), gradient, copy);
+        lamb_update(context, adam, master, first_moment, second_moment, gradient, copy);
         break;
       case OptimizerType::sgd:
-        sgd_update(context, sgd, part(master_), part(first_moment_), gradient, copy);
+        sgd_update(context, sgd, master, first_moment, gradient, copy);
         break;
     }
+    if (separate_master) arena_.give_up(master);
+    arena_.give_up(first_moment);
+    arena_.give_up(second_moment);
   }
+}
+
+std::vector<Optimizer::Piece> Optimizer::pieces() const {
+  // Large enough to share out over threads and for the disk, small beside the states.
+  constexpr int64_t kPiece = int64_t{1} << 22;
+  std::vector<Piece> pieces;
+  for (const ParameterSlot& slot : parameters_.slots()) {
+    const float decay = slot.parameter->decay ? static_cast<float>(config_.weight_decay) : 0.0f;
+    const int64_t end = std::min(slot.offset + slot.elements, range_.end);
+    // LAMB needs whole tensors.
+    const int64_t most = config_.type == OptimizerType::lamb ? slot.elements : kPiece;
+    for (int64_t begin = std::max(slot.offset, range_.begin); begin < end; begin += most)
+      pieces.push_back({begin, std::min(end, begin + most), decay});
+  }
+  return pieces;
 }
 
 void Optimizer::refresh_values(const ExecContext& context) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "megalith/comm/communicator.h"
 #include "megalith/nn/parameter.h"
@@ -16,7 +17,8 @@ class Optimizer {
   /// the range from `arena`.
   Optimizer(const OptimizerConfig& config, ParameterBuffers& parameters, Arena& arena, PartRange range);
 
-  /// One update of the range. `update` counts from 1 (bias correction); `gradient_scale` multiplies every
+  /// One update of the range; where the states are in a file, the next piece of them is read and the last one
+  /// written meanwhile. `update` counts from 1 (bias correction); `gradient_scale` multiplies every
   /// gradient.
   void step(const ExecContext& context, double learning_rate, int64_t update, double gradient_scale);
   /// Writes the compute copy of the master weights anew (after loading or initialising).
@@ -31,8 +33,16 @@ class Optimizer {
   static size_t bytes_per_element(const OptimizerConfig& config, DType compute);
 
  private:
+  // Elements of one parameter that are updated at once.
+  struct Piece {
+    int64_t begin, end;
+    float decay;
+  };
+  std::vector<Piece> pieces() const;
+
   OptimizerConfig config_;
   ParameterBuffers& parameters_;
+  const Arena& arena_;
   PartRange range_;
   TensorView master_, first_moment_, second_moment_;
 };

@@ -112,6 +112,10 @@ void Recipe::describe(ConfigVisitor& v) {
   v.real("weight_decay", optimizer.weight_decay, 0.0, 100.0, "", "Decoupled weight decay (L2 for sgd).");
   v.real("clip_norm", optimizer.clip_norm, 0.0, kAnyReal, "",
          "Gradients are scaled down to this global norm; 0 is off.");
+  v.text("offload_directory", optimizer.offload_directory,
+         "Directory on a fast local disk for the optimizer states, which then take no memory; empty keeps "
+         "them in "
+         "memory.");
 
   v.table("schedule", "Learning rate over the run. Lengths are in the unit of the run's length.");
   v.choice("type", schedule.type, kScheduleNames, "Shape after the linear warm-up.");
@@ -181,6 +185,7 @@ Recipe Recipe::from_source(const ConfigSource& source, const std::filesystem::pa
   }
   source.read([&](ConfigVisitor& visitor) { recipe.describe(visitor); });
   make_absolute(recipe.data.tokenizer, directory);
+  make_absolute(recipe.optimizer.offload_directory, directory);
   for (auto* list : {&recipe.data.train, &recipe.data.validation, &recipe.data.test}) {
     for (WeightedPath& entry : *list) make_absolute(entry.path, directory);
   }

@@ -72,6 +72,7 @@ struct OptimizerConfig {
   double momentum = 0.9;
   double weight_decay = 0.1;
   double clip_norm = 1.0;
+  std::string offload_directory;
   bool operator==(const OptimizerConfig&) const = default;
 };
 

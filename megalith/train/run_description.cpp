@@ -52,7 +52,7 @@ int64_t parameters_of(const Recipe& recipe, const ProcessGrid& grid, const GridP
 
 uint64_t sum_of(const std::vector<MemoryLine>& memory) {
   uint64_t total = 0;
-  for (const MemoryLine& line : memory) total += line.predicted;
+  for (const MemoryLine& line : memory) total += line.kind == kStatesOnDisk ? 0 : line.predicted;
   return total;
 }
 

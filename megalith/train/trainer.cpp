@@ -80,13 +80,16 @@ class Run {
     if (!options.trace.empty()) profiler_.set_trace(&trace_);
     agree(ranks_, [this] {
       check_layout(recipe_, ranks_.size());
-      check_memory();
+      reserve_memory();
       open_data();
     });
     check_same_everywhere();
     groups_.emplace(ranks_, static_cast<int>(recipe_.parallel.pipeline),
                     static_cast<int>(recipe_.parallel.tensor));
-    step_.emplace(recipe_, arenas_, exec_, *groups_);
+    {
+      const UntimedWork untimed(ranks_);  // clearing memory for the first time may take long
+      step_.emplace(recipe_, arenas_, exec_, *groups_);
+    }
     start(options.resume);
   }
 
@@ -112,17 +115,23 @@ class Run {
       if (source != nullptr) source->require_vocabulary(recipe_.model.vocab_size);
     }
   }
-  // Better a word before the run than a kill in the middle of it.
-  void check_memory() const {
+  // Better a word before the run than a kill in the middle of it; the same for the disk.
+  void reserve_memory() {
     const ProcessGrid grid = process_grid(recipe_, ranks_.size());
     uint64_t predicted = 0;
-    for (const MemoryLine& line : predict_memory(recipe_, grid, grid.place(ranks_.rank())))
-      predicted += line.predicted;
-    check_input(predicted <= total_memory_bytes(),
-                "the run needs {} of memory (megalith train --dry-run says for what); this machine has {}: "
-                "use a smaller "
-                "train.micro_batch, train.recompute = \"full\" or a smaller model",
-                format_bytes(predicted), format_bytes(total_memory_bytes()));
+    for (const MemoryLine& line : predict_memory(recipe_, grid, grid.place(ranks_.rank()))) {
+      if (line.kind == kStatesOnDisk) {
+        arenas_.offload_optimizer(recipe_.optimizer.offload_directory, line.predicted);
+      } else {
+        predicted += line.predicted;
+      }
+    }
+    check_input(
+        predicted <= total_memory_bytes(),
+        "the run needs {} of memory (megalith train --dry-run says for what); this machine has {}: "
+        "use a smaller "
+        "train.micro_batch, train.recompute = \"full\", optimizer.offload_directory or a smaller model",
+        format_bytes(predicted), format_bytes(total_memory_bytes()));
   }
   void check_same_everywhere();
   void start(const std::string& resume);

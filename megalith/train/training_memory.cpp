@@ -37,9 +37,10 @@ ZeroSharding::Options zero_sharding_options(const Recipe& recipe) {
 
 uint64_t TrainingArenas::high_water(const std::string& kind) const {
   uint64_t bytes = 0;
-  for (const Arena* arena : {&weights, &gradients, &optimizer, &buckets, &recomputed, &workspace}) {
+  for (const Arena* arena : {&weights, &gradients, &optimizer_, &buckets, &recomputed, &workspace}) {
     if (arena->name() == kind) bytes += arena->high_water();
   }
+  if (optimizer_in_file_ && optimizer_in_file_->name() == kind) bytes += optimizer_in_file_->high_water();
   for (const Arena& arena : alive_) {
     if (arena.name() == kind) bytes += arena.high_water();
   }
@@ -85,7 +86,7 @@ std::vector<MemoryLine> predict_memory(const Recipe& recipe, const ProcessGrid& 
   const uint64_t messages = static_cast<uint64_t>(pipeline_buffers(pipeline_shape(recipe)) - 1) * stream;
   return {{"weights", (zero_stage < 3 ? elements : part) * element, 0},
           {"gradients", ((zero_stage < 2 ? elements : part) + lookup_elements) * 4, 0},
-          {"optimizer states",
+          {recipe.optimizer.offload_directory.empty() ? "optimizer states" : kStatesOnDisk,
            (zero_stage < 1 ? elements : part) * Optimizer::bytes_per_element(recipe.optimizer, compute), 0},
           {"buckets",
            zero_stage < 2 ? 0 : ZeroSharding::buffer_bytes(units, zero_sharding_options(recipe), element), 0},

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,11 +15,13 @@
 
 namespace megalith {
 
+/// The kind of optimizer states that optimizer.offload_directory keeps out of memory.
+inline constexpr const char* kStatesOnDisk = "states on disk";
+
 class TrainingArenas {
  public:
   Arena weights{"weights"};
   Arena gradients{"gradients"};
-  Arena optimizer{"optimizer states"};
   /// Where ZeRO 2 and 3 have units whole.
   Arena buckets{"buckets"};
   /// What recompute drops again.
@@ -29,10 +33,17 @@ class TrainingArenas {
     while (alive_.size() <= micro_batch) alive_.emplace_back("activations");
     return alive_[micro_batch];
   }
+  Arena& optimizer() { return optimizer_in_file_ ? *optimizer_in_file_ : optimizer_; }
+  /// From now on optimizer states lie in a file of `directory` with room for `bytes`.
+  void offload_optimizer(const std::filesystem::path& directory, uint64_t bytes) {
+    optimizer_in_file_.emplace(kStatesOnDisk, directory, bytes);
+  }
   /// High-water mark of all arenas of this kind.
   uint64_t high_water(const std::string& kind) const;
 
  private:
+  Arena optimizer_{"optimizer states"};
+  std::optional<Arena> optimizer_in_file_;
   std::deque<Arena> alive_;
 };
 

@@ -20,7 +20,7 @@ TrainingStep::TrainingStep(const Recipe& recipe, TrainingArenas& arenas, const E
       parameters_([this](const ParameterVisitor& visitor) { stage_.walk(visitor); },
                   compute_type(recipe.train.precision), arenas.weights, &arenas.gradients,
                   FlatParts{groups.grid.data(), groups.place.data, zero_stage_ < 3, zero_stage_ < 2}),
-      optimizer_(recipe.optimizer, parameters_, arenas.optimizer,
+      optimizer_(recipe.optimizer, parameters_, arenas.optimizer(),
                  zero_stage_ > 0 ? parameters_.own_part() : PartRange{0, parameters_.elements()}) {
   make_data_parallel(arenas);
   stage_.observe(*data_parallel_);
@@ -49,8 +49,11 @@ CommunicationQueue::Times TrainingStep::communication_times() {
 }
 
 void TrainingStep::initialize() {
-  initialize_parameters(exec_, parameters_.slots(), static_cast<uint64_t>(recipe_.train.seed),
-                        optimizer_.range(), optimizer_.master());
+  {
+    const UntimedWork untimed(groups_.world);
+    initialize_parameters(exec_, parameters_.slots(), static_cast<uint64_t>(recipe_.train.seed),
+                          optimizer_.range(), optimizer_.master());
+  }
   refresh_weights();
 }
 
