@@ -113,4 +113,10 @@ int default_threads() {
   return omp_get_max_threads();
 }
 
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
 }  // namespace megalith

@@ -38,4 +38,7 @@ uint64_t peak_resident_bytes();
 /// cores.
 int default_threads();
 
+/// The name of this machine in its network.
+std::string host_name();
+
 }  // namespace megalith

@@ -20,6 +20,7 @@
 #include "megalith/ops/machine_peak.h"
 #include "megalith/ops/matmul.h"
 #include "megalith/train/progress_display.h"
+#include "megalith/train/stage_layout.h"
 #include "megalith/train/training_step.h"
 
 namespace megalith {
@@ -177,6 +178,10 @@ void bench_memory(const Options& options) {
 void bench_train(const Options& options) {
   Recipe recipe = Recipe::load(options.recipe, options.overrides);
   recipe.model.resolve();
+  check_layout(recipe, 1);
+  check_input(recipe.optimizer.offload_directory.empty(),
+              "optimizer.offload_directory: bench train times a step whose "
+              "states are in memory");
   const int64_t batch_tokens = recipe.train.global_batch * recipe.data.sequence_length;
   const RandomDataset dataset(recipe.model.vocab_size, batch_tokens * 4 + 1);
   BatchSourceOptions source_options;

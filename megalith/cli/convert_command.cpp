@@ -13,7 +13,7 @@ namespace megalith {
 namespace {
 
 struct Options {
-  std::string from, to, format = "huggingface", dtype = "f32";
+  std::string from, to, format = "huggingface", dtype = "f32", tokenizer;
   bool consolidate = false;
 };
 
@@ -43,7 +43,11 @@ void run(const Options& options) {
     log_info("wrote {}", options.to);
     return;
   }
-  const ModelExtras extras{description.tokenizer_json, description.chat_template, description.end_of_text};
+  check_input(!options.tokenizer.empty() || description.tokenizer_error.empty(), "{}",
+              description.tokenizer_error);
+  const std::string tokenizer_json =
+      options.tokenizer.empty() ? description.tokenizer_json : Tokenizer::load(options.tokenizer).to_json();
+  const ModelExtras extras{tokenizer_json, description.chat_template, description.end_of_text};
   Arena workspace("workspace");
   const ExecContext exec{workspace, default_threads()};
   const LoadedModel model(description, DType::f32, exec);
@@ -55,8 +59,7 @@ void run(const Options& options) {
     check_input(dtype == DType::f32, "--dtype {}: Megalith checkpoints hold F32 weights", options.dtype);
     save_model_checkpoint(model, extras, options.to, TrainingState().to_json());
   }
-  if (description.tokenizer_json.empty())
-    log_warning("{} has no tokenizer.json; none is written", options.from);
+  if (tokenizer_json.empty()) log_warning("{} has no tokenizer.json; none is written", options.from);
   log_info("wrote {}", options.to);
 }
 
@@ -71,6 +74,8 @@ void add_convert_command(CLI::App& app) {
   command->add_option("--to", options->to, "Directory, or .gguf file, to write")
       ->required()
       ->option_text("PATH");
+  command->add_option("--tokenizer", options->tokenizer, "tokenizer.json, instead of the model's own")
+      ->option_text("FILE");
   command->add_option("--format", options->format, "huggingface (default), gguf or megalith")
       ->option_text("FORMAT");
   command

@@ -11,6 +11,7 @@ namespace {
 
 Tokenizer open_tokenizer(const ModelOptions& options, const ModelDescription& description) {
   if (!options.tokenizer.empty()) return Tokenizer::load(options.tokenizer);
+  check_input(description.tokenizer_error.empty(), "{}", description.tokenizer_error);
   check_input(!description.tokenizer_json.empty(),
               "{} holds no tokenizer; give a tokenizer.json with --tokenizer",
               description.directory.string());

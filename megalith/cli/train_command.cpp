@@ -1,10 +1,9 @@
 // megalith train
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 
+#include "megalith/base/cpu.h"
 #include "megalith/base/log.h"
 #include "megalith/cli/commands.h"
 #include "megalith/cli/whole_number.h"
@@ -52,12 +51,6 @@ void report(const Options& options, const TrainOutcome& outcome) {
   }
 }
 
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 // Errors that all ranks know are said once; one that only this rank has ends the job with its name.
 void train_on_mpi_ranks(const Options& options) {
   int status = 0;
@@ -72,6 +65,13 @@ void train_on_mpi_ranks(const Options& options) {
     } catch (const AgreedError& error) {
       if (world->rank() == 0) log_line("megalith: ", error.what());
       status = error.wrong_input() ? 2 : 1;
+    } catch (const InputError& error) {
+      if (world->size() > 1) {
+        log_line("megalith: ", fmt::format("rank {} on {}: {}", world->rank(), host_name(), error.what()));
+        MpiSession::abort(2);
+      }
+      log_line("megalith: ", error.what());
+      status = 2;
     } catch (const std::exception& error) {
       log_line("megalith: ", fmt::format("rank {} on {}: {}", world->rank(), host_name(), error.what()));
       MpiSession::abort(1);
@@ -113,13 +113,15 @@ void add_train_command(CLI::App& app) {
       ->option_text("auto|none|DIR");
   command->add_option("--trace", options->train.trace, "Write a time line of all ranks (Chrome trace)")
       ->option_text("FILE");
-  command->add_flag("--dry-run", options->dry_run,
-                    "Print parameters, batches, who holds what,\nmemory, messages, and stop");
+  CLI::Option* dry_run =
+      command->add_flag("--dry-run", options->dry_run,
+                        "Print parameters, batches, who holds what,\nmemory, messages, and stop");
   command
       ->add_option("--ranks", options->ranks,
                    "With --dry-run: ranks to describe; default as\nfew as the layout takes")
       ->option_text("N")
-      ->check(whole_number(1, 1 << 20));
+      ->check(whole_number(1, 1 << 20))
+      ->needs(dry_run);
   command
       ->add_option(
           "--transport", options->transport,

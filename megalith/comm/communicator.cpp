@@ -44,7 +44,7 @@ class SelfCommunicator : public Communicator {
   std::unique_ptr<Communicator> split_group(int, int, std::string name) override {
     return std::make_unique<SelfCommunicator>(std::move(name), std::make_unique<ProgressWord>());
   }
-  void all_reduce_elements(std::byte*, int64_t, DType, Reduction) override {}
+  void all_reduce_elements(std::byte*, int64_t, DType) override {}
   void reduce_scatter_elements(std::byte*, int64_t, DType) override {}
   void reduce_elements(std::byte*, int64_t, DType, int) override {}
   void all_gather_bytes(std::byte*, size_t) override {}
@@ -94,14 +94,7 @@ void Communicator::all_reduce(TensorView data) {
   if (size() == 1) return;
   check_summable(data, "all_reduce");
   const Counted counted(counters_, progress(), data.bytes());
-  all_reduce_elements(bytes_of(data), data.elements(), data.dtype(), Reduction::sum);
-}
-
-void Communicator::all_reduce_max(TensorView data) {
-  if (size() == 1) return;
-  check(data.dtype() == DType::f32, "all_reduce_max of {}: only F32 is there", megalith::name(data.dtype()));
-  const Counted counted(counters_, progress(), data.bytes());
-  all_reduce_elements(bytes_of(data), data.elements(), data.dtype(), Reduction::max);
+  all_reduce_elements(bytes_of(data), data.elements(), data.dtype());
 }
 
 void Communicator::reduce_scatter(TensorView data) {

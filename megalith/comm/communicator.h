@@ -26,8 +26,6 @@ struct CommunicationCounters {
   double seconds = 0;
 };
 
-enum class Reduction { sum, max };
-
 /// A send that is under way.
 class PendingSend {
  public:
@@ -54,8 +52,6 @@ class Communicator {
 
   /// data [n] F32, BF16 or F16 becomes the sum over ranks.
   void all_reduce(TensorView data);
-  /// data [n] F32 becomes the greatest over ranks; meant for finite numbers.
-  void all_reduce_max(TensorView data);
   /// data [n] F32, BF16 or F16 with n a multiple of the size: part r (the r-th n/size elements) becomes the
   /// sum over ranks on rank r; what other parts hold afterwards means nothing.
   void reduce_scatter(TensorView data);
@@ -93,7 +89,7 @@ class Communicator {
  protected:
   /// The transport. Only called with a size above 1; bytes are of whole elements.
   virtual std::unique_ptr<Communicator> split_group(int color, int key, std::string name) = 0;
-  virtual void all_reduce_elements(std::byte* data, int64_t count, DType dtype, Reduction reduction) = 0;
+  virtual void all_reduce_elements(std::byte* data, int64_t count, DType dtype) = 0;
   virtual void reduce_scatter_elements(std::byte* data, int64_t count, DType dtype) = 0;
   virtual void reduce_elements(std::byte* data, int64_t count, DType dtype, int root) = 0;
   virtual void all_gather_bytes(std::byte* data, size_t bytes_a_rank) = 0;

@@ -136,11 +136,11 @@ class MpiCommunicator : public Communicator {
                                              std::move(ranks));
   }
 
-  void all_reduce_elements(std::byte* data, int64_t count, DType dtype, Reduction reduction) override {
-    reduce_pieces(data, count, dtype, reduction, "all_reduce", -1);
+  void all_reduce_elements(std::byte* data, int64_t count, DType dtype) override {
+    reduce_pieces(data, count, dtype, "all_reduce", -1);
   }
   void reduce_elements(std::byte* data, int64_t count, DType dtype, int root) override {
-    reduce_pieces(data, count, dtype, Reduction::sum, "reduce", root);
+    reduce_pieces(data, count, dtype, "reduce", root);
   }
 
   void reduce_scatter_elements(std::byte* data, int64_t count, DType dtype) override {
@@ -165,12 +165,12 @@ class MpiCommunicator : public Communicator {
         meet("reduce_scatter");
         std::vector<std::byte*> sources = host.windows();
         for (std::byte*& source : sources) source += static_cast<size_t>(rank_) * piece_bytes;
-        reduce_in_order(sources, 0, piece, dtype, Reduction::sum, own);
+        reduce_in_order(sources, 0, piece, dtype, own);
         meet("reduce_scatter");
       } else {
         pieces.resize(piece_bytes * static_cast<size_t>(size_));
         pack(pieces.data());
-        exchange_and_reduce(pieces.data(), piece, dtype, Reduction::sum, "reduce_scatter");
+        exchange_and_reduce(pieces.data(), piece, dtype, "reduce_scatter");
         std::memcpy(own, pieces.data() + static_cast<size_t>(rank_) * piece_bytes, piece_bytes);
       }
     }
@@ -238,14 +238,19 @@ class MpiCommunicator : public Communicator {
  private:
   // Made when first used: a group that only sends and receives needs no windows.
   HostWindows& windows() {
-    if (host_ == nullptr) host_ = std::make_unique<HostWindows>(comm_, rank_, size_);
+    if (host_ == nullptr) {
+      // Making windows waits inside MPI, where the watchdog sees nothing: first all come here.
+      MPI_Request request = MPI_REQUEST_NULL;
+      require_mpi(MPI_Ibarrier(comm_, &request), "MPI_Ibarrier");
+      complete(request, *watchdog(), "first collective", name(), others_);
+      host_ = std::make_unique<HostWindows>(comm_, rank_, size_);
+    }
     return *host_;
   }
   void meet(const char* operation) { host_->barrier(*watchdog(), operation, name(), world_ranks()); }
 
   // Every rank reduces its share of each piece; then all, or only the root unless it is -1, take all shares.
-  void reduce_pieces(std::byte* data, int64_t count, DType dtype, Reduction reduction, const char* operation,
-                     int root) {
+  void reduce_pieces(std::byte* data, int64_t count, DType dtype, const char* operation, int root) {
     const size_t element = size_of(dtype);
     const bool takes = root < 0 || root == rank_;
     const int64_t most = static_cast<int64_t>((one_host_ ? HostWindows::kBytes : kMessageBytes) / element);
@@ -258,7 +263,7 @@ class MpiCommunicator : public Communicator {
         std::memcpy(host.window(rank_), piece_data, static_cast<size_t>(piece) * element);
         meet(operation);
         const PartRange part = part_range(piece, rank_, size_);
-        reduce_in_order(host.windows(), part.begin, part.end, dtype, reduction, host.window(rank_));
+        reduce_in_order(host.windows(), part.begin, part.end, dtype, host.window(rank_));
         meet(operation);
         for (int r = 0; takes && r < size_; ++r) {
           const PartRange theirs = part_range(piece, r, size_);
@@ -272,7 +277,7 @@ class MpiCommunicator : public Communicator {
         const size_t share_bytes = static_cast<size_t>(share) * element;
         padded.assign(share_bytes * static_cast<size_t>(size_), std::byte{});
         std::memcpy(padded.data(), piece_data, static_cast<size_t>(piece) * element);
-        exchange_and_reduce(padded.data(), share, dtype, reduction, operation);
+        exchange_and_reduce(padded.data(), share, dtype, operation);
         if (root < 0) {
           gather(padded.data(), share_bytes, operation);
         } else {
@@ -297,8 +302,7 @@ class MpiCommunicator : public Communicator {
     complete(request, *watchdog(), operation, name(), others_);
   }
   // Parts of all ranks [size][share]: part `rank` is reduced over ranks in their order.
-  void exchange_and_reduce(std::byte* parts, int64_t share, DType dtype, Reduction reduction,
-                           const char* operation) {
+  void exchange_and_reduce(std::byte* parts, int64_t share, DType dtype, const char* operation) {
     const size_t bytes = static_cast<size_t>(share) * size_of(dtype);
     std::vector<std::byte> received(bytes * static_cast<size_t>(size_));
     MPI_Request request = MPI_REQUEST_NULL;
@@ -308,7 +312,7 @@ class MpiCommunicator : public Communicator {
     complete(request, *watchdog(), operation, name(), others_);
     std::vector<std::byte*> sources;
     for (int r = 0; r < size_; ++r) sources.push_back(received.data() + static_cast<size_t>(r) * bytes);
-    reduce_in_order(sources, 0, share, dtype, reduction, parts + static_cast<size_t>(rank_) * bytes);
+    reduce_in_order(sources, 0, share, dtype, parts + static_cast<size_t>(rank_) * bytes);
   }
 
   MPI_Comm comm_;

@@ -8,8 +8,7 @@ namespace megalith {
 namespace {
 
 template <class T>
-void reduce(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, Reduction reduction,
-            std::byte* target) {
+void reduce(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, std::byte* target) {
   constexpr int64_t kBlock = 2048;  // 8 KB: the running value stays in the first-level cache
   std::array<float, kBlock> value;
   for (int64_t at = begin; at < end; at += kBlock) {
@@ -20,16 +19,8 @@ void reduce(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, 
     for (int64_t i = 0; i < count; ++i) value[static_cast<size_t>(i)] = static_cast<float>(first[i]);
     for (size_t s = 1; s < sources.size(); ++s) {
       const T* source = block(sources[s]);
-      if (reduction == Reduction::sum) {
 #pragma omp simd
-        for (int64_t i = 0; i < count; ++i) value[static_cast<size_t>(i)] += static_cast<float>(source[i]);
-      } else {
-#pragma omp simd
-        for (int64_t i = 0; i < count; ++i) {
-          value[static_cast<size_t>(i)] =
-              std::max(value[static_cast<size_t>(i)], static_cast<float>(source[i]));
-        }
-      }
+      for (int64_t i = 0; i < count; ++i) value[static_cast<size_t>(i)] += static_cast<float>(source[i]);
     }
     T* out = block(target);
 #pragma omp simd
@@ -40,10 +31,9 @@ void reduce(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, 
 }  // namespace
 
 void reduce_in_order(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, DType dtype,
-                     Reduction reduction, std::byte* target) {
-  dispatch_float(dtype, [&](auto type) {
-    reduce<typename decltype(type)::type>(sources, begin, end, reduction, target);
-  });
+                     std::byte* target) {
+  dispatch_float(dtype,
+                 [&](auto type) { reduce<typename decltype(type)::type>(sources, begin, end, target); });
 }
 
 }  // namespace megalith

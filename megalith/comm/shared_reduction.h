@@ -10,9 +10,9 @@
 
 namespace megalith {
 
-/// target[i] = sources[0][i] + sources[1][i] + ... in that order (or the greatest of them), for elements i in
+/// target[i] = sources[0][i] + sources[1][i] + ... in that order, for elements i in
 /// [begin, end); F32, BF16 or F16, computed in fp32 and rounded once. `target` may be one of the sources.
 void reduce_in_order(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, DType dtype,
-                     Reduction reduction, std::byte* target);
+                     std::byte* target);
 
 }  // namespace megalith

@@ -94,10 +94,10 @@ class ThreadCommunicator : public Communicator {
     if (child == nullptr) child = std::make_shared<Group>(group_->world, world_ranks_of_child);
     return std::make_unique<ThreadCommunicator>(std::move(name), watchdog(), child, own);
   }
-  void all_reduce_elements(std::byte* data, int64_t count, DType dtype, Reduction reduction) override {
+  void all_reduce_elements(std::byte* data, int64_t count, DType dtype) override {
     publish(data, "all_reduce");
     const PartRange part = part_range(count, rank_, size());
-    reduce_in_order(group_->pointers, part.begin, part.end, dtype, reduction, data);
+    reduce_in_order(group_->pointers, part.begin, part.end, dtype, data);
     // Only this rank touches its part, in every buffer.
     const size_t begin = static_cast<size_t>(part.begin) * size_of(dtype);
     for (std::byte* other : group_->pointers) {
@@ -109,13 +109,13 @@ class ThreadCommunicator : public Communicator {
   void reduce_scatter_elements(std::byte* data, int64_t count, DType dtype) override {
     publish(data, "reduce_scatter");
     const int64_t share = count / size();
-    reduce_in_order(group_->pointers, rank_ * share, (rank_ + 1) * share, dtype, Reduction::sum, data);
+    reduce_in_order(group_->pointers, rank_ * share, (rank_ + 1) * share, dtype, data);
     meet("reduce_scatter");
   }
   void reduce_elements(std::byte* data, int64_t count, DType dtype, int root) override {
     publish(data, "reduce");
     const PartRange part = part_range(count, rank_, size());
-    reduce_in_order(group_->pointers, part.begin, part.end, dtype, Reduction::sum,
+    reduce_in_order(group_->pointers, part.begin, part.end, dtype,
                     group_->pointers[static_cast<size_t>(root)]);
     meet("reduce");
   }

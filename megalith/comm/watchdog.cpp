@@ -7,10 +7,6 @@
 
 namespace megalith {
 
-double WatchedWait::seconds() const {
-  return started_ ? std::chrono::duration<double>(Clock::now() - start_).count() : 0.0;
-}
-
 void WatchedWait::poll(const std::vector<int>& awaited) {
   constexpr double kInterval = 0.5;  // seconds between looks at the words
   check(!watchdog_.abandoned.load(), "{} of the group \"{}\": this rank has failed elsewhere", operation_,

@@ -52,8 +52,6 @@ class WatchedWait {
   /// Throws Error naming the operation and the late rank when one of the awaited ranks hangs. Costs a look at
   /// the clock.
   void poll(const std::vector<int>& awaited);
-  /// Seconds since the first poll.
-  double seconds() const;
 
  private:
   using Clock = std::chrono::steady_clock;

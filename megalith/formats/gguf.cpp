@@ -164,6 +164,7 @@ GgufTensor read_tensor(Cursor& cursor, const std::string& path) {
               path, where, dimensions, kMaxDimensions);
   for (uint32_t i = 0; i < dimensions; ++i) {
     const uint64_t size = cursor.number<uint64_t>(where);
+    check_input(size > 0, "{}: {}: a dimension is zero", path, where);
     check_input(size <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()),
                 "{}: {}: dimension {} is too large", path, where, size);
     tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(size));
@@ -226,10 +227,6 @@ std::string_view name(GgufValueType type) {
                                                "int32",  "float32", "bool",   "string", "array",
                                                "uint64", "int64",   "float64"};
   return names[static_cast<size_t>(type)];
-}
-
-uint64_t GgufArray::number_bytes() const {
-  return count * width_of(element);
 }
 
 std::string describe(const GgufValue& value) {
@@ -409,10 +406,6 @@ std::optional<std::span<const std::string_view>> GgufFile::strings(std::string_v
 
 std::optional<std::vector<int64_t>> GgufFile::integers(std::string_view key) const {
   return numbers_of<int64_t>(*this, key, "whole numbers", as_integer);
-}
-
-std::optional<std::vector<double>> GgufFile::reals(std::string_view key) const {
-  return numbers_of<double>(*this, key, "numbers", as_real);
 }
 
 bool is_gguf(const std::filesystem::path& path) {

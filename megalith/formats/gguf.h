@@ -43,8 +43,6 @@ struct GgufArray {
   const std::byte* numbers = nullptr;
   std::vector<std::string_view> strings;
   std::vector<GgufValue> arrays;
-
-  uint64_t number_bytes() const;
 };
 
 /// One value of the metadata. Text points into the mapped file.
@@ -92,7 +90,6 @@ class GgufFile {
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::span<const std::string_view>> strings(std::string_view key) const;
   std::optional<std::vector<int64_t>> integers(std::string_view key) const;
-  std::optional<std::vector<double>> reals(std::string_view key) const;
 
  private:
   MappedFile file_;
@@ -116,10 +113,7 @@ class GgufWriter {
   void add(std::string_view key, float number);
   void add(std::string_view key, bool flag);
   void add(std::string_view key, std::span<const std::string> texts);
-  void add(std::string_view key, std::span<const float> numbers);
   void add(std::string_view key, std::span<const int32_t> numbers);
-  /// A value as another file holds it.
-  void add(std::string_view key, const GgufValue& value);
   /// Announces a tensor (shape outermost first); all are announced before the first is written.
   void plan(std::string_view name, GgufType type, std::span<const int64_t> shape);
 
@@ -134,7 +128,6 @@ class GgufWriter {
     uint64_t bytes;
   };
   void begin_key(std::string_view key, GgufValueType type);
-  void put_value(const GgufValue& value);
   void write_header();
 
   OutputFile file_;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "megalith/base/error.h"
 #include "megalith/base/float16.h"
@@ -292,10 +293,16 @@ DequantizeBlock find_dequantizer(GgufType type) {
   }
 }
 
+// 0 for a scale of 0 or so small that its reciprocal overflows: fp16 holds it as 0 anyway.
+float reciprocal(float d) {
+  const float inverse = 1.0f / d;
+  return std::isfinite(inverse) ? inverse : 0.0f;
+}
+
 void quantize_q8_0(const float* x, uint8_t* b) {
   float largest = 0;
   for (int j = 0; j < 32; ++j) largest = std::max(largest, std::fabs(x[j]));
-  const float d = largest / 127.0f, inverse = d == 0 ? 0.0f : 1.0f / d;
+  const float d = largest / 127.0f, inverse = reciprocal(d);
   write_half(d, b);
   for (int j = 0; j < 32; ++j)
     b[2 + j] = static_cast<uint8_t>(static_cast<int8_t>(std::round(x[j] * inverse)));
@@ -307,7 +314,7 @@ void quantize_q4_0(const float* x, uint8_t* b) {
   for (int j = 0; j < 32; ++j) {
     if (std::fabs(x[j]) > std::fabs(largest)) largest = x[j];
   }
-  const float d = largest / -8.0f, inverse = d == 0 ? 0.0f : 1.0f / d;
+  const float d = largest / -8.0f, inverse = reciprocal(d);
   write_half(d, b);
   const auto level = [&](float value) { return std::min(15, static_cast<int>(value * inverse + 8.5f)); };
   for (int j = 0; j < 16; ++j) b[2 + j] = static_cast<uint8_t>(level(x[j]) | level(x[j + 16]) << 4);
@@ -339,6 +346,20 @@ void dequantize(GgufType type, const void* blocks, int64_t n, float* out) {
   check(n % block.elements == 0, "{} elements are not whole blocks of {}", n, block.name);
   const uint8_t* from = static_cast<const uint8_t*>(blocks);
   for (int64_t i = 0; i < n; i += block.elements, from += block.bytes) block_of(from, out + i);
+}
+
+float largest_quantizable(GgufType type) {
+  constexpr float kLargestHalf = 65504;
+  switch (type) {
+    case GgufType::f16:
+      return kLargestHalf;
+    case GgufType::q8_0:
+      return kLargestHalf * 127;
+    case GgufType::q4_0:
+      return kLargestHalf * 8;
+    default:
+      return std::numeric_limits<float>::max();
+  }
 }
 
 bool can_quantize(GgufType type) {

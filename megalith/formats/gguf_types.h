@@ -66,8 +66,10 @@ void dequantize(GgufType type, const void* blocks, int64_t n, float* out);
 
 /// Whether quantize() knows the type: F32, F16, BF16, Q8_0 and Q4_0.
 bool can_quantize(GgufType type);
-/// The reverse of dequantize(), with the bits of ggml's reference quantisers. Throws InputError for a type it
-/// does not know.
+/// The largest magnitude that a type holds: beyond it scales would overflow fp16.
+float largest_quantizable(GgufType type);
+/// The reverse of dequantize(), with the bits of ggml's reference quantisers, for finite numbers within
+/// largest_quantizable(). Throws InputError for a type it does not know.
 void quantize(GgufType type, const float* x, int64_t n, void* blocks);
 
 }  // namespace megalith

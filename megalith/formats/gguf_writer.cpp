@@ -56,56 +56,11 @@ void GgufWriter::add(std::string_view key, std::span<const std::string> texts) {
   put(metadata_, static_cast<uint64_t>(texts.size()));
   for (const std::string& text : texts) put_text(metadata_, text);
 }
-void GgufWriter::add(std::string_view key, std::span<const float> numbers) {
-  begin_key(key, GgufValueType::array);
-  put(metadata_, static_cast<uint32_t>(GgufValueType::f32));
-  put(metadata_, static_cast<uint64_t>(numbers.size()));
-  metadata_.append(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
-}
 void GgufWriter::add(std::string_view key, std::span<const int32_t> numbers) {
   begin_key(key, GgufValueType::array);
   put(metadata_, static_cast<uint32_t>(GgufValueType::i32));
   put(metadata_, static_cast<uint64_t>(numbers.size()));
   metadata_.append(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
-}
-
-void GgufWriter::add(std::string_view key, const GgufValue& value) {
-  begin_key(key, value.type);
-  put_value(value);
-}
-
-void GgufWriter::put_value(const GgufValue& value) {
-  const auto put_number = [&](auto number) {
-    switch (value.type) {
-      case GgufValueType::u8:
-      case GgufValueType::i8:
-      case GgufValueType::boolean:
-        return put(metadata_, static_cast<uint8_t>(number));
-      case GgufValueType::u16:
-      case GgufValueType::i16:
-        return put(metadata_, static_cast<uint16_t>(number));
-      case GgufValueType::u32:
-      case GgufValueType::i32:
-        return put(metadata_, static_cast<uint32_t>(number));
-      default:
-        return put(metadata_, static_cast<uint64_t>(number));
-    }
-  };
-  if (const auto* text = std::get_if<std::string_view>(&value.value)) return put_text(metadata_, *text);
-  if (const auto* number = std::get_if<uint64_t>(&value.value)) return put_number(*number);
-  if (const auto* number = std::get_if<int64_t>(&value.value)) return put_number(*number);
-  if (const auto* flag = std::get_if<bool>(&value.value)) return put_number(*flag ? 1 : 0);
-  if (const auto* number = std::get_if<double>(&value.value)) {
-    if (value.type == GgufValueType::f32) return put(metadata_, static_cast<float>(*number));
-    return put(metadata_, *number);
-  }
-  const GgufArray& array = std::get<GgufArray>(value.value);
-  put(metadata_, static_cast<uint32_t>(array.element));
-  put(metadata_, array.count);
-  for (const std::string_view text : array.strings) put_text(metadata_, text);
-  for (const GgufValue& inner : array.arrays) put_value(inner);
-  if (array.numbers != nullptr)
-    metadata_.append(reinterpret_cast<const char*>(array.numbers), array.number_bytes());
 }
 
 void GgufWriter::plan(std::string_view name, GgufType type, std::span<const int64_t> shape) {

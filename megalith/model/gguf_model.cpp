@@ -1,6 +1,7 @@
 #include "megalith/model/gguf_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "megalith/base/error.h"
@@ -118,6 +119,34 @@ std::string to_text(const std::vector<int64_t>& shape) {
 template <class T>
 void store(const float* from, int64_t n, T* to) {
   for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
+}
+
+// The tensor of a part, of the right shape and of a type that can be read.
+const GgufTensor& find_part(const GgufFile& file, const Parameter& parameter, const Part& part) {
+  const std::string path = file.path().string();
+  const GgufTensor* tensor = file.find_tensor(part.name);
+  check_input(tensor != nullptr, "{}: there is no tensor {}", path, part.name);
+  const std::vector<int64_t> shape = shape_of(parameter, part);
+  check_input(tensor->shape == shape, "{}: tensor {} is {}; the metadata makes it {}", path, part.name,
+              to_text(tensor->shape), to_text(shape));
+  check_input(can_dequantize(tensor->type), "{}: tensor {} is of type {}, which cannot be read", path,
+              part.name, name(tensor->type));
+  return *tensor;
+}
+
+// Every tensor has its place, before memory for the weights is asked for.
+void check_tensors(const GgufFile& file, const ModelConfig& config) {
+  Transformer model(config);
+  std::set<std::string_view> used;
+  model.walk([&](Parameter& parameter) {
+    for (const Part& part : parts_of(config, parameter.name, parameter.shape[0])) {
+      used.insert(find_part(file, parameter, part).name);
+    }
+  });
+  for (const GgufTensor& tensor : file.tensors()) {
+    check_input(used.contains(tensor.name), "{}: tensor {} is not understood and could change the numbers",
+                file.path().string(), tensor.name);
+  }
 }
 
 ModelConfig read_llama(const GgufFile& file, const Keys& keys) {
@@ -242,30 +271,31 @@ ModelConfig config_from_gguf(const GgufFile& file) {
   config.vocab_size = table->shape[0];
   config.tied_embeddings = file.find_tensor("output.weight") == nullptr;
   config.embedding_dropout = config.attention_dropout = config.hidden_dropout = 0;
+  check_input(config.num_layers <= static_cast<int64_t>(file.tensors().size()),
+              "{}: {} blocks have only {} tensors", path, config.num_layers, file.tensors().size());
+  check_input(
+      config.num_heads <= (1 << 20) && config.num_kv_heads <= (1 << 20) && config.head_size <= (1 << 20),
+      "{}: the number or size of heads is absurd", path);
+  check_input(config.norm_epsilon > 0 && config.norm_epsilon < 1,
+              "{}: the norm's epsilon, {}, is out of range", path, config.norm_epsilon);
+  check_input(config.rope_base >= 1 && config.rope_base < 1e30, "{}: \"rope.freq_base\" = {} is out of range",
+              path, config.rope_base);
   config.resolve();
+  check_tensors(file, config);
   return config;
 }
 
 void load_gguf(const GgufFile& file, const ModelConfig& config, const ParameterBuffers& parameters,
                const ExecContext& exec) {
-  const std::string path = file.path().string();
-  std::set<std::string_view> used;
   for (const ParameterSlot& slot : parameters.slots()) {
     const Parameter& parameter = *slot.parameter;
     int64_t first = 0;
     for (const Part& part : parts_of(config, parameter.name, parameter.shape[0])) {
-      const GgufTensor* tensor = file.find_tensor(part.name);
-      check_input(tensor != nullptr, "{}: there is no tensor {}", path, part.name);
-      const std::vector<int64_t> shape = shape_of(parameter, part);
-      check_input(tensor->shape == shape, "{}: tensor {} is {}; the metadata makes it {}", path, part.name,
-                  to_text(tensor->shape), to_text(shape));
-      check_input(can_dequantize(tensor->type), "{}: tensor {} is of type {}, which cannot be read", path,
-                  part.name, name(tensor->type));
-      used.insert(tensor->name);
-      const bool vector = shape.size() == 1;
-      const int64_t rows = vector ? 1 : part.rows, columns = vector ? part.rows : shape[1];
-      const std::byte* data = file.bytes(*tensor).data();
-      const GgufBlock& block = gguf_block(tensor->type);
+      const GgufTensor& tensor = find_part(file, parameter, part);
+      const bool vector = tensor.shape.size() == 1;
+      const int64_t rows = vector ? 1 : part.rows, columns = tensor.shape.back();
+      const std::byte* data = file.bytes(tensor).data();
+      const GgufBlock& block = gguf_block(tensor.type);
       const int64_t row_bytes = columns / block.elements * block.bytes;
       const TensorView to = parameter.value.slice(first, first + part.rows);
       dispatch_float(to.dtype(), [&]<class T>(std::type_identity<T>) {
@@ -275,10 +305,11 @@ void load_gguf(const GgufFile& file, const ModelConfig& config, const ParameterB
           std::vector<float> values(static_cast<size_t>(columns));
 #pragma omp for schedule(static)
           for (int64_t r = 0; r < rows; ++r) {
-            dequantize(tensor->type, data + r * row_bytes, columns, values.data());
+            dequantize(tensor.type, data + r * row_bytes, columns, values.data());
             if (vector) {
-              for (int64_t i = 0; i < columns; ++i)
+              for (int64_t i = 0; i < columns; ++i) {
                 out[our_row(part, i)] = static_cast<T>(values[static_cast<size_t>(i)]);
+              }
             } else {
               store(values.data(), columns, out + our_row(part, r) * columns);
             }
@@ -288,68 +319,94 @@ void load_gguf(const GgufFile& file, const ModelConfig& config, const ParameterB
       first += part.rows;
     }
   }
-  for (const GgufTensor& tensor : file.tensors()) {
-    check_input(used.contains(tensor.name), "{}: tensor {} is not understood and could change the numbers",
-                path, tensor.name);
-  }
 }
 
-void save_gguf(const ModelConfig& config, const ParameterBuffers& parameters, GgufType type,
-               const ModelExtras& extras, const ExecContext& exec, const fs::path& path) {
-  const std::string reason = misfit(config);
-  check_input(reason.empty(), "GGUF's {} architecture cannot hold this model: {}",
-              config.form == ModelForm::gpt2 ? "gpt2" : "llama", reason);
-  const fs::path partial = path.string() + ".partial";
-  GgufWriter writer(partial);
-  write_config(writer, config);
-  writer.add("general.file_type", file_type(type));
-  writer.add("general.quantization_version", uint32_t{2});
-  if (!extras.tokenizer_json.empty())
-    add_tokenizer_to_gguf(extras.tokenizer_json, config.vocab_size, extras.end_of_text, writer);
-  if (!extras.chat_template.empty()) writer.add("tokenizer.chat_template", extras.chat_template);
-  for (const ParameterSlot& slot : parameters.slots()) {
-    for (const Part& part : parts_of(config, slot.parameter->name, slot.parameter->shape[0])) {
-      const std::vector<int64_t> shape = shape_of(*slot.parameter, part);
-      const GgufBlock& block = gguf_block(type_of(*slot.parameter, type));
-      check_input(shape.back() % block.elements == 0,
-                  "{}: rows of {} elements are not whole blocks of {}; choose f16, bf16 or f32", part.name,
-                  shape.back(), block.name);
-      writer.plan(part.name, type_of(*slot.parameter, type), shape);
-    }
-  }
+namespace {
+
+// Writes the weights, which fit the file's plan.
+void write_weights(const ModelConfig& config, const ParameterBuffers& parameters, GgufType type,
+                   const ExecContext& exec, GgufWriter& writer) {
   for (const ParameterSlot& slot : parameters.slots()) {
     const Parameter& parameter = *slot.parameter;
     int64_t first = 0;
     for (const Part& part : parts_of(config, parameter.name, parameter.shape[0])) {
       const std::vector<int64_t> shape = shape_of(parameter, part);
       const bool vector = shape.size() == 1;
-      const int64_t rows = vector ? 1 : part.rows, columns = vector ? part.rows : shape[1];
+      const int64_t rows = vector ? 1 : part.rows, columns = shape.back();
       const GgufType stored = type_of(parameter, type);
       const GgufBlock& block = gguf_block(stored);
       const int64_t row_bytes = columns / block.elements * block.bytes;
       std::vector<std::byte> bytes(static_cast<size_t>(rows * row_bytes));
       const TensorView from = parameter.value.slice(first, first + part.rows);
+      const float most = largest_quantizable(stored);
+      bool fits = true;
       dispatch_float(from.dtype(), [&]<class T>(std::type_identity<T>) {
         const T* in = from.data<T>();
-#pragma omp parallel num_threads(exec.threads)
+#pragma omp parallel num_threads(exec.threads) reduction(&& : fits)
         {
           std::vector<float> values(static_cast<size_t>(columns));
 #pragma omp for schedule(static)
           for (int64_t r = 0; r < rows; ++r) {
+            bool row_fits = true;
             for (int64_t i = 0; i < columns; ++i) {
-              values[static_cast<size_t>(i)] =
+              const float value =
                   static_cast<float>(vector ? in[our_row(part, i)] : in[our_row(part, r) * columns + i]);
+              values[static_cast<size_t>(i)] = value;
+              row_fits = row_fits && std::fabs(value) <= most;
             }
-            quantize(stored, values.data(), columns, bytes.data() + r * row_bytes);
+            fits = fits && row_fits;
+            if (row_fits) quantize(stored, values.data(), columns, bytes.data() + r * row_bytes);
           }
         }
       });
+      check_input(fits, "tensor {} holds a number that is not finite or too large for {}", part.name,
+                  name(stored));
       writer.write(part.name, bytes.data(), bytes.size());
       first += part.rows;
     }
   }
-  writer.finish();
-  fs::rename(partial, path);
+}
+
+}  // namespace
+
+void save_gguf(const ModelConfig& config, const ParameterBuffers& parameters, GgufType type,
+               const ModelExtras& extras, const ExecContext& exec, const fs::path& path) {
+  const std::string reason = misfit(config);
+  check_input(reason.empty(), "GGUF's {} architecture cannot hold this model: {}",
+              config.form == ModelForm::gpt2 ? "gpt2" : "llama", reason);
+  check_input(can_quantize(type), "GGUF type {} cannot be written", name(type));
+  for (const ParameterSlot& slot : parameters.slots()) {
+    const GgufBlock& block = gguf_block(type_of(*slot.parameter, type));
+    const int64_t columns = slot.parameter->shape[slot.parameter->shape.rank() - 1];
+    check_input(columns % block.elements == 0,
+                "{}: rows of {} elements are not whole blocks of {}; choose f16, bf16 or f32",
+                slot.parameter->name, columns, block.name);
+  }
+  const fs::path partial = path.string() + ".partial";
+  try {
+    std::error_code code;
+    if (path.has_parent_path()) fs::create_directories(path.parent_path(), code);
+    GgufWriter writer(partial);
+    write_config(writer, config);
+    writer.add("general.file_type", file_type(type));
+    writer.add("general.quantization_version", uint32_t{2});
+    if (!extras.tokenizer_json.empty()) {
+      add_tokenizer_to_gguf(extras.tokenizer_json, config.vocab_size, extras.end_of_text, writer);
+    }
+    if (!extras.chat_template.empty()) writer.add("tokenizer.chat_template", extras.chat_template);
+    for (const ParameterSlot& slot : parameters.slots()) {
+      for (const Part& part : parts_of(config, slot.parameter->name, slot.parameter->shape[0])) {
+        writer.plan(part.name, type_of(*slot.parameter, type), shape_of(*slot.parameter, part));
+      }
+    }
+    write_weights(config, parameters, type, exec, writer);
+    writer.finish();
+    fs::rename(partial, path);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(partial, ignored);
+    throw;
+  }
 }
 
 }  // namespace megalith

@@ -29,9 +29,9 @@ struct ModelExtras {
   std::vector<int32_t> end_of_text = {};
 };
 
-/// Writes a model with its matrices in `type` (the token table and the head in Q8_0 when that is Q4_0, since
-/// they matter most), vectors in F32. Throws InputError before anything is written when GGUF cannot hold the
-/// model or the type.
+/// Writes a model, whole or not at all, with its matrices in `type` (the token table and the head in Q8_0
+/// when that is Q4_0, since they matter most), vectors in F32. Throws InputError when GGUF cannot hold the
+/// model, its tokenizer or its numbers.
 void save_gguf(const ModelConfig& config, const ParameterBuffers& parameters, GgufType type,
                const ModelExtras& extras, const ExecContext& exec, const std::filesystem::path& path);
 

@@ -1,15 +1,17 @@
 #include "megalith/model/gguf_tokenizer.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "megalith/base/error.h"
 #include "megalith/text/split_pattern.h"
+#include "megalith/text/tokenizer.h"
 
 namespace megalith {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 // tokenizer.ggml.token_type
 enum TokenType : int64_t {
@@ -184,50 +186,133 @@ std::string tokenizer_json_from_gguf(const GgufFile& file) {
 
 std::vector<int32_t> end_of_text_ids(const GgufFile& file) {
   std::vector<int32_t> ids;
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+  for (const char* key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
     const auto id = file.integer(key);
     if (id && *id >= 0 && *id < (int64_t{1} << 31)) ids.push_back(static_cast<int32_t>(*id));
   }
   return ids;
 }
 
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) {
+  fail_input("GGUF cannot hold this tokenizer: {}", what);
+}
+
+// A pre-tokenizer with its defaults filled in and without what only concerns offsets.
+Json essence(Json pre) {
+  const auto normalize = [](Json& step) {
+    step.erase("trim_offsets");
+    if (step.value("type", "") == "ByteLevel" && !step.contains("use_regex")) step["use_regex"] = true;
+  };
+  if (!pre.is_object()) return pre;
+  normalize(pre);
+  if (pre.contains("pretokenizers")) {
+    for (Json& step : pre["pretokenizers"]) normalize(step);
+  }
+  return pre;
+}
+
+// llama.cpp derives ignore_merges from the pre-tokenizer's name. Where the file says otherwise, it may make
+// no difference: it does when a piece's own merges do not lead to it.
+void check_merges_may_be(const Json& json, bool ignored) {
+  if (json["model"].value("ignore_merges", false) == ignored) return;
+  Json other = json;
+  other["model"]["ignore_merges"] = ignored;
+  const Tokenizer stated = Tokenizer::from_json(json.dump()), implied = Tokenizer::from_json(other.dump());
+  for (int64_t id = 0; id < stated.vocab_size(); ++id) {
+    if (!stated.has_id(static_cast<int32_t>(id))) continue;
+    const std::string_view text = stated.token_bytes(static_cast<int32_t>(id));
+    if (stated.encode(text) != implied.encode(text)) {
+      refuse(fmt::format("its ignore_merges is {}, with which token {} is encoded otherwise", !ignored, id));
+    }
+  }
+}
+
+// What stands before and after a text; negative for nothing.
+struct Affixes {
+  int64_t before = -1, after = -1;
+};
+
+void read_affixes(const Json& post, Affixes& affixes) {
+  if (post.is_null() || post.at("type") == "ByteLevel") return;
+  if (post.at("type") == "Sequence") {
+    for (const Json& step : post.at("processors")) read_affixes(step, affixes);
+    return;
+  }
+  bool text = false;
+  for (const Json& part : post.at("single")) {
+    if (part.contains("Sequence")) {
+      text = true;
+      continue;
+    }
+    const Json& ids =
+        post.at("special_tokens").at(part.at("SpecialToken").at("id").get<std::string>()).at("ids");
+    int64_t& side = text ? affixes.after : affixes.before;
+    if (side >= 0 || ids.size() != 1) refuse("it puts more than one token before or after a text");
+    side = ids.at(0).get<int64_t>();
+  }
+}
+
+void add_special_ids(const Json& json, int64_t begin, int64_t end, const std::vector<int32_t>& end_of_text,
+                     GgufWriter& writer) {
+  constexpr const char* kEndKeys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                      "tokenizer.ggml.eom_token_id"};
+  Affixes affixes;
+  read_affixes(json.value("post_processor", Json()), affixes);
+  std::vector<int32_t> ends = end_of_text;
+  if (ends.empty() && affixes.after >= 0) ends.push_back(static_cast<int32_t>(affixes.after));
+  if (ends.empty() && end >= 0) ends.push_back(static_cast<int32_t>(end));
+  if (ends.size() > std::size(kEndKeys))
+    refuse(fmt::format("{} tokens end a text; it has room for 3", ends.size()));
+  if (affixes.after >= 0 && affixes.after != ends.front()) {
+    refuse(fmt::format("token {} stands after a text, but token {} ends one", affixes.after, ends.front()));
+  }
+  if (affixes.before >= 0) begin = affixes.before;
+  if (begin >= 0) writer.add("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(begin));
+  for (size_t i = 0; i < ends.size(); ++i) writer.add(kEndKeys[i], static_cast<uint32_t>(ends[i]));
+  writer.add("tokenizer.ggml.add_bos_token", affixes.before >= 0);
+  writer.add("tokenizer.ggml.add_eos_token", affixes.after >= 0);
+}
+
+}  // namespace
+
 void add_tokenizer_to_gguf(const std::string& tokenizer_json, int64_t vocabulary,
                            const std::vector<int32_t>& end_of_text, GgufWriter& writer) {
-  const Json json = Json::parse(tokenizer_json, nullptr, false);
-  const auto refuse = [](const std::string& what) {
-    fail_input("GGUF cannot hold this tokenizer: {}", what);
-  };
-  if (!json.is_object() || !json.contains("model")) refuse("it is not a tokenizer.json");
+  const Tokenizer checked = Tokenizer::from_json(tokenizer_json);  // its form is right from here on
+  const Json json = Json::parse(tokenizer_json);
   const Json& model = json["model"];
-  if (model.value("type", "BPE") != "BPE") refuse("its model is not byte-level BPE");
-  // Compared without what only concerns offsets.
-  const auto essence = [](Json pre) {
-    const auto strip = [](Json& step) { step.erase("trim_offsets"); };
-    strip(pre);
-    if (pre.contains("pretokenizers")) {
-      for (Json& step : pre["pretokenizers"]) strip(step);
-    }
-    return nlohmann::json(pre);  // keys in one order
-  };
   const PreTokenizerKind* kind = nullptr;
   for (const PreTokenizerKind& candidate : pre_tokenizer_kinds()) {
-    if (essence(candidate.json) == essence(json.value("pre_tokenizer", Json::object()))) kind = &candidate;
+    if (essence(candidate.json) == essence(json["pre_tokenizer"])) kind = &candidate;
   }
   if (kind == nullptr) refuse("its pre-tokenizer has no name there");
-  if (json.contains("normalizer") && !json["normalizer"].is_null()) refuse("it has a normalizer");
+  check_merges_may_be(json, kind->ignore_merges);
   std::vector<std::string> tokens(static_cast<size_t>(vocabulary));
   std::vector<int32_t> types(static_cast<size_t>(vocabulary), kUnused);
   const auto set = [&](int64_t id, const std::string& text, int32_t type) {
-    if (id < 0 || id >= vocabulary)
-      refuse(fmt::format("id {} lies outside the model's {} tokens", id, vocabulary));
+    if (id >= vocabulary) refuse(fmt::format("id {} lies outside the model's {} tokens", id, vocabulary));
     tokens[static_cast<size_t>(id)] = text;
     types[static_cast<size_t>(id)] = type;
   };
   for (const auto& [text, id] : model.at("vocab").items()) set(id.get<int64_t>(), text, kNormal);
+  std::vector<std::string> merges;
+  std::set<std::string> joined;
+  for (const Json& merge : model.at("merges")) {
+    merges.push_back(merge.is_array() ? merge.at(0).get<std::string>() + " " + merge.at(1).get<std::string>()
+                                      : merge.get<std::string>());
+    const size_t space = merges.back().find(' ');
+    joined.insert(merges.back().substr(0, space) + merges.back().substr(space + 1));
+  }
   int64_t begin = -1, end = -1;
   for (const Json& token : json.value("added_tokens", Json::array())) {
     const int64_t id = token.at("id").get<int64_t>();
     const std::string content = token.at("content").get<std::string>();
+    for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+      if (token.value(flag, false)) refuse(fmt::format("added token '{}' has {}", content, flag));
+    }
+    if (joined.contains(content)) refuse(fmt::format("added token '{}' is a result of merges too", content));
     set(id, content, token.value("special", false) ? kControl : kUserDefined);
     if (content == "<|endoftext|>" || content == "</s>" || content == "<|end_of_text|>") end = id;
     if (content == "<|endoftext|>" || content == "<s>" || content == "<|begin_of_text|>") begin = id;
@@ -235,37 +320,12 @@ void add_tokenizer_to_gguf(const std::string& tokenizer_json, int64_t vocabulary
   for (size_t id = 0; id < tokens.size(); ++id) {
     if (types[id] == kUnused) tokens[id] = fmt::format("[PAD{}]", id);
   }
-  std::vector<std::string> merges;
-  for (const Json& merge : model.at("merges")) {
-    merges.push_back(merge.is_array() ? merge.at(0).get<std::string>() + " " + merge.at(1).get<std::string>()
-                                      : merge.get<std::string>());
-  }
   writer.add("tokenizer.ggml.model", "gpt2");
   writer.add("tokenizer.ggml.pre", kind->names.front());
   writer.add("tokenizer.ggml.tokens", std::span<const std::string>(tokens));
   writer.add("tokenizer.ggml.token_type", std::span<const int32_t>(types));
   writer.add("tokenizer.ggml.merges", std::span<const std::string>(merges));
-  bool before = false, after = false, text = false;
-  const Json post = json.value("post_processor", Json());
-  if (post.is_object() && post.value("type", "") == "TemplateProcessing") {
-    for (const Json& part : post.at("single")) {
-      if (part.contains("Sequence")) {
-        text = true;
-        continue;
-      }
-      const std::string name = part.at("SpecialToken").at("id").get<std::string>();
-      const int64_t id = post.at("special_tokens").at(name).at("ids").at(0).get<int64_t>();
-      (text ? after : before) = true;
-      (text ? end : begin) = id;
-    }
-  }
-  if (!end_of_text.empty()) end = end_of_text.front();
-  if (end_of_text.size() > 1)
-    writer.add("tokenizer.ggml.eot_token_id", static_cast<uint32_t>(end_of_text[1]));
-  if (begin >= 0) writer.add("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(begin));
-  if (end >= 0) writer.add("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(end));
-  writer.add("tokenizer.ggml.add_bos_token", before);
-  writer.add("tokenizer.ggml.add_eos_token", after);
+  add_special_ids(json, begin, end, end_of_text, writer);
 }
 
 }  // namespace megalith

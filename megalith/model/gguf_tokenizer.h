@@ -16,7 +16,7 @@ namespace megalith {
 /// not fit each other.
 std::string tokenizer_json_from_gguf(const GgufFile& file);
 
-/// Ids that end a text: tokenizer.ggml.eos_token_id and eot_token_id.
+/// Ids that end a text: tokenizer.ggml.eos_token_id, eot_token_id and eom_token_id.
 std::vector<int32_t> end_of_text_ids(const GgufFile& file);
 
 /// Adds the tokenizer.ggml.* keys; `vocabulary` ids beyond the tokenizer's are unused tokens. `end_of_text`

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "megalith/base/error.h"
+#include "megalith/base/utf8.h"
 #include "megalith/model/gguf_model.h"
 #include "megalith/model/gguf_tokenizer.h"
 #include "megalith/model/hugging_face.h"
@@ -113,7 +114,8 @@ std::vector<int32_t> end_ids_of(const std::string& text, const std::string& wher
   const nlohmann::json& ids = json["eos_token_id"];
   std::vector<int32_t> result;
   for (const nlohmann::json& id : ids.is_array() ? ids : nlohmann::json::array({ids})) {
-    check_input(id.is_number_integer(), "{}: \"eos_token_id\" must be a token id or a list of them", where);
+    check_input(id.is_number_unsigned() && id.get<uint64_t>() < (uint64_t{1} << 31),
+                "{}: \"eos_token_id\" must be a token id or a list of them", where);
     result.push_back(id.get<int32_t>());
   }
   return result;
@@ -174,9 +176,15 @@ ModelDescription describe_model(const fs::path& path) {
     description.kind = ModelFileKind::gguf;
     description.directory = path;
     description.config = config_from_gguf(file);
-    description.tokenizer_json = tokenizer_json_from_gguf(file);
+    try {
+      description.tokenizer_json = tokenizer_json_from_gguf(file);
+    } catch (const InputError& error) {
+      description.tokenizer_error = error.what();
+    }
     description.end_of_text = end_of_text_ids(file);
     description.chat_template = file.text("tokenizer.chat_template").value_or("");
+    check_input(valid_utf8_prefix(description.chat_template) == description.chat_template.size(),
+                "{}: \"tokenizer.chat_template\" is not valid UTF-8", path.string());
     return description;
   }
   check_input(fs::is_directory(path),

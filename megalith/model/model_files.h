@@ -22,6 +22,8 @@ struct ModelDescription {
   ModelConfig config;
   /// Text of tokenizer.json; empty when there is none.
   std::string tokenizer_json;
+  /// Why the tokenizer inside a GGUF file cannot be read; another one can be given.
+  std::string tokenizer_error;
   /// Tokens that end a text, where the files name them; else the tokenizer's end-of-document token does.
   std::vector<int32_t> end_of_text;
   /// Jinja template that makes a prompt of a conversation; empty when there is none.

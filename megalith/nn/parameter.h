@@ -111,7 +111,6 @@ class ParameterBuffers {
   /// The elements of part `part`.
   PartRange part(int part) const { return part_range(elements_, part, parts_.parts); }
   PartRange own_part() const { return part(parts_.own); }
-  const FlatParts& parts() const { return parts_; }
   TensorView values() const { return values_; }        // [held], compute type
   TensorView gradients() const { return gradients_; }  // [held], F32
   /// Elements [begin, end) of the flat index space, which must be held.

@@ -11,7 +11,7 @@ namespace megalith {
 
 namespace {
 
-// Works on a part of the flat index space that this rank owns.
+// What two ranges have in common; empty where one ends before the other begins.
 PartRange intersection(PartRange a, PartRange b) {
   return {std::max(a.begin, b.begin), std::max(std::max(a.begin, b.begin), std::min(a.end, b.end))};
 }

@@ -235,6 +235,12 @@ class Reader {
       }
     }
     if (bytes_found_ == 0) vocabulary.wrong("no byte has a piece, so no text could be encoded");
+    if (bytes_found_ != 256 && (model.member("unk_token") || model.boolean("byte_fallback", false))) {
+      vocabulary.wrong(
+          fmt::format("{} of the 256 bytes have no piece, and what unk_token and byte_fallback put there is "
+                      "not supported",
+                      256 - bytes_found_));
+    }
     for (const AddedToken& token : out_.added_tokens) {
       const auto piece = piece_ids_.find(token.content);
       if (piece != piece_ids_.end() && piece->second != token.id) {

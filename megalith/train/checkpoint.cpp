@@ -78,7 +78,8 @@ void remove_old_checkpoints(const fs::path& run, const CheckpointConfig& config)
 
 void save_checkpoint(const fs::path& run, const Recipe& recipe, const ParameterBuffers& parameters,
                      const Optimizer& optimizer, const TrainingState& state,
-                     const std::string& tokenizer_json, ParallelGroups& groups) {
+                     const std::string& tokenizer_json, const std::map<std::string, std::string>& other_files,
+                     ParallelGroups& groups) {
   Communicator& ranks = groups.world;
   const fs::path directory = run / "checkpoints" / checkpoint_name(state.step);
   const bool first = ranks.rank() == 0;
@@ -104,6 +105,7 @@ void save_checkpoint(const fs::path& run, const Recipe& recipe, const ParameterB
     writer->write_file("recipe.toml", recipe.to_toml());
     writer->write_file("model.toml", model_config_to_toml(recipe.model));
     if (!tokenizer_json.empty()) writer->write_file("tokenizer.json", tokenizer_json);
+    for (const auto& [name, content] : other_files) writer->write_file(name, content);
   });
   const std::vector<std::string> records = ranks.gather_texts(first ? std::string() : writer->records());
   agree(ranks, [&] {

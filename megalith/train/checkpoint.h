@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "megalith/comm/parallel_groups.h"
@@ -12,10 +13,12 @@
 namespace megalith {
 
 /// Writes `run`/checkpoints/step-N and removes those that keep_last and keep_every do not hold. Vocabulary
-/// padding is not written. Every rank writes a part of what it stands for; all call this together.
+/// padding is not written. `other_files` (name to content) go with the model. Every rank writes a part of
+/// what it stands for; all call this together.
 void save_checkpoint(const std::filesystem::path& run, const Recipe& recipe,
                      const ParameterBuffers& parameters, const Optimizer& optimizer,
-                     const TrainingState& state, const std::string& tokenizer_json, ParallelGroups& groups);
+                     const TrainingState& state, const std::string& tokenizer_json,
+                     const std::map<std::string, std::string>& other_files, ParallelGroups& groups);
 
 /// Fills this rank's range of master weights and moments from a checkpoint of any layout; the caller
 /// refreshes the compute copy. Throws InputError that names the file or tensor when one is missing, damaged

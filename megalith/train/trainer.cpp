@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "megalith/base/cpu.h"
@@ -78,11 +79,9 @@ class Run {
     ranks_.set_hang_seconds(recipe_.parallel.hang_seconds);
     profiler_.set_progress(&ranks_.progress().changes);
     if (!options.trace.empty()) profiler_.set_trace(&trace_);
-    agree(ranks_, [this] {
-      check_layout(recipe_, ranks_.size());
-      reserve_memory();
-      open_data();
-    });
+    agree(ranks_, [this] { check_layout(recipe_, ranks_.size()); });
+    reserve_memory();
+    agree(ranks_, [this] { open_data(); });
     check_same_everywhere();
     groups_.emplace(ranks_, static_cast<int>(recipe_.parallel.pipeline),
                     static_cast<int>(recipe_.parallel.tensor));
@@ -119,19 +118,32 @@ class Run {
   void reserve_memory() {
     const ProcessGrid grid = process_grid(recipe_, ranks_.size());
     uint64_t predicted = 0;
-    for (const MemoryLine& line : predict_memory(recipe_, grid, grid.place(ranks_.rank()))) {
-      if (line.kind == kStatesOnDisk) {
-        arenas_.offload_optimizer(recipe_.optimizer.offload_directory, line.predicted);
-      } else {
-        predicted += line.predicted;
+    agree(ranks_, [&] {
+      for (const MemoryLine& line : predict_memory(recipe_, grid, grid.place(ranks_.rank()))) {
+        if (line.kind == kStatesOnDisk) {
+          arenas_.offload_optimizer(recipe_.optimizer.offload_directory, line.predicted);
+        } else {
+          predicted += line.predicted;
+        }
       }
+    });
+    // The ranks of a host share its memory.
+    const std::string host = host_name() + " ";
+    uint64_t on_host = 0;
+    int ranks_on_host = 0;
+    for (const std::string& text : ranks_.gather_texts(host + std::to_string(predicted))) {
+      if (!text.starts_with(host)) continue;
+      on_host += std::stoull(text.substr(host.size()));
+      ++ranks_on_host;
     }
-    check_input(
-        predicted <= total_memory_bytes(),
-        "the run needs {} of memory (megalith train --dry-run says for what); this machine has {}: "
-        "use a smaller "
-        "train.micro_batch, train.recompute = \"full\", optimizer.offload_directory or a smaller model",
-        format_bytes(predicted), format_bytes(total_memory_bytes()));
+    agree(ranks_, [&] {
+      check_input(
+          on_host <= total_memory_bytes(),
+          "the {} of {} need {} of memory (megalith train --dry-run says for what); it has {}: use a smaller "
+          "train.micro_batch, train.recompute = \"full\", optimizer.offload_directory or a smaller model",
+          ranks_on_host == 1 ? "run" : fmt::format("{} ranks", ranks_on_host), host_name(),
+          format_bytes(on_host), format_bytes(total_memory_bytes()));
+    });
   }
   void check_same_everywhere();
   void start(const std::string& resume);
@@ -174,6 +186,8 @@ class Run {
   std::optional<RunLog> log_;     // on the first rank
   ProgressDisplay display_;
   int64_t saved_step_ = -1;
+  /// Of the checkpoint that the run went on from: what belongs to the model and training does not change.
+  std::map<std::string, std::string> carried_files_;
   int64_t skipped_in_a_row_ = 0;  // because something was not finite, without loss scaling
 };
 
@@ -231,7 +245,7 @@ std::optional<fs::path> Run::prepare_directory(const std::string& resume) {
     if (!existing.empty()) from = existing.back().second;
   } else if (resume != "none") {
     from = find_checkpoint(resume);
-    check_input(from.has_value(), "--resume {}:there is no complete checkpoint", resume);
+    check_input(from.has_value(), "--resume {}: there is no complete checkpoint", resume);
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_ / "checkpoints")) {
     if (entry.path().extension() == ".partial") fs::remove_all(entry.path());
@@ -277,6 +291,9 @@ void Run::load(const fs::path& checkpoint) {
   read_checkpoint(checkpoint, [&] { compare_with_recipe(*reader); });
   read_checkpoint(checkpoint,
                   [&] { state_ = load_checkpoint(*reader, step_->parameters(), step_->optimizer()); });
+  for (const char* name : {"chat_template.jinja", "generation_config.json"}) {
+    if (reader->has_file(name)) carried_files_[name] = reader->read_file(name);
+  }
   scaler_.restore(state_.loss_scaler);
 }
 
@@ -305,7 +322,7 @@ void Run::save() {
   state_.loss_scaler = scaler_.state();
   if (first_) log_->flush();
   save_checkpoint(directory_, recipe_, step_->parameters(), step_->optimizer(), state_, tokenizer_json_,
-                  *groups_);
+                  carried_files_, *groups_);
   saved_step_ = state_.step;
 }
 
@@ -511,11 +528,11 @@ TrainOutcome Run::train(const StopSignal& signal) {
     }
   }
   display_.finish();
-  write_trace();
   if (outcome.interrupted) {
     if (!logged_profile && run_tokens > 0) log_memory_and_time();
     save();
   }
+  write_trace();
   if (first_) log_->flush();
   outcome.steps = state_.step;
   return outcome;

@@ -62,7 +62,7 @@ std::vector<double> run_layout(const Recipe& base, const Layout& layout, const f
       state.consumed_samples += recipe.train.global_batch;
       if (world.rank() == 0) losses.push_back(result.loss);
     }
-    if (!to.empty()) save_checkpoint(to, recipe, step.parameters(), step.optimizer(), state, "", groups);
+    if (!to.empty()) save_checkpoint(to, recipe, step.parameters(), step.optimizer(), state, "", {}, groups);
   });
   return losses;
 }
