@@ -66,10 +66,14 @@ def main():
         text = arguments.text.read_bytes()[:arguments.bytes].decode(errors="ignore").encode()
         ids = encode(text)
         theirs = 0.0
-        for begin in range(0, len(ids) - 1, WINDOW):
-            part = torch.tensor([ids[begin:begin + WINDOW + 1]])
-            logits = model(part[:, :-1]).logits[0].double()
-            theirs += torch.nn.functional.cross_entropy(logits, part[0, 1:], reduction="sum").item()
+        scored = 0
+        while scored < len(ids) - 1:
+            end = min(scored + WINDOW, len(ids) - 1)
+            begin = max(0, end - WINDOW)  # the last window is full too, and scores what is new in it
+            part = torch.tensor([ids[begin:end + 1]])
+            logits = model(part[:, :-1]).logits[0, scored - begin:].double()
+            theirs += torch.nn.functional.cross_entropy(logits, part[0, scored - begin + 1:], reduction="sum").item()
+            scored = end
         file = Path(folder) / "text"
         file.write_bytes(text)
         result = json.loads(megalith(arguments, "eval", "perplexity", "--model", arguments.model, "--input", file,
