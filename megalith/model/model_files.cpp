@@ -123,7 +123,7 @@ std::vector<int32_t> end_ids_of(const std::string& text, const std::string& wher
 
 std::vector<int32_t> hugging_face_end_ids(const fs::path& directory) {
   for (const char* name : {"generation_config.json", "config.json"}) {
-    const auto ids = end_ids_of(optional_file(directory / name), (directory / name).string());
+    std::vector<int32_t> ids = end_ids_of(optional_file(directory / name), (directory / name).string());
     if (!ids.empty()) return ids;
   }
   return {};
