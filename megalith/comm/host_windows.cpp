@@ -54,6 +54,7 @@ void HostWindows::barrier(const Watchdog& watchdog, const char* operation, const
   for (int r = 0; r < ranks_; ++r) {
     if (r != rank_) wait_for(r, round, watchdog, operation, group, world_ranks);
   }
+  watchdog.own().change();  // one piece of a long operation
 }
 
 void HostWindows::wait_for(int rank, uint32_t round, const Watchdog& watchdog, const char* operation,

@@ -37,10 +37,12 @@ class HostWindows {
                const std::vector<int>& world_ranks);
 
  private:
-  // On its own cache line. `sleepers` counts the ranks that ask to be woken when `round` changes.
-  struct alignas(64) Arrival {
+  // `sleepers` counts the ranks that ask to be woken when `round` changes. Padded to a cache line rather than
+  // aligned to one: MPI promises no alignment of what it shares.
+  struct Arrival {
     std::atomic<uint32_t> round;
     std::atomic<uint32_t> sleepers;
+    std::byte padding[56];
   };
   void wait_for(int rank, uint32_t round, const Watchdog& watchdog, const char* operation,
                 const std::string& group, const std::vector<int>& world_ranks);

@@ -29,7 +29,10 @@ void complete(MPI_Request& request, const Watchdog& watchdog, const char* operat
   for (int test = 0;; ++test) {
     int done = 0;
     require_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), operation);
-    if (done != 0) return;
+    if (done != 0) {
+      watchdog.own().change();  // one piece of a long operation
+      return;
+    }
     if (test < kBusyTests) {
       sched_yield();
       continue;

@@ -19,25 +19,26 @@ void WatchedWait::poll(const std::vector<int>& awaited) {
   }
   if (std::chrono::duration<double>(now - last_).count() < kInterval) return;
   last_ = now;
-  watchdog_.own().change();
-  const double waited = std::chrono::duration<double>(now - start_).count();
+  watchdog_.own().waits.fetch_add(1, std::memory_order_relaxed);
   for (const int rank : awaited) {
     const ProgressWord* word = watchdog_.words[static_cast<size_t>(rank)];
     if (word == nullptr || word->untimed.load(std::memory_order_relaxed) != 0) continue;
     const uint64_t changes = word->changes.load(std::memory_order_relaxed);
+    const uint64_t waits = word->waits.load(std::memory_order_relaxed);
     const auto seen =
         std::find_if(seen_.begin(), seen_.end(), [&](const Seen& entry) { return entry.rank == rank; });
     if (seen == seen_.end()) {
-      seen_.push_back({rank, changes, now});
-    } else if (seen->changes != changes) {
-      seen->changes = changes;
-      seen->since = now;
+      seen_.push_back({rank, changes, waits, now});
+    } else if (seen->changes != changes || seen->waits != waits) {
+      if (seen->changes != changes) start_ = now;
+      *seen = {rank, changes, waits, now};
     } else if (const double still = std::chrono::duration<double>(now - seen->since).count();
                still > watchdog_.hang_seconds) {
       report(fmt::format("rank {} has finished no operation for {:.0f} s: it hangs", rank, still));
     }
   }
-  if (waited > watchdog_.wait_seconds()) {
+  if (const double waited = std::chrono::duration<double>(now - start_).count();
+      waited > watchdog_.wait_seconds()) {
     std::string late;
     for (const int rank : awaited) late += fmt::format("{}{}", late.empty() ? "" : ", ", rank);
     report(fmt::format("{:.0f} s have passed waiting for rank {}", waited, late));

@@ -1,6 +1,6 @@
 // Watchdog: tells a rank that hangs from one that is only slow.
 //
-// Every rank has a word that changes whenever it finishes an operation, and about once a second while it
+// Every rank has a word that changes whenever it finishes an operation, and about twice a second while it
 // waits for others in a communication. A rank whose word stands still hangs: it computes without end or its
 // process is stopped. Ranks of one host, and threads of one process, see each other's words. Of a rank on
 // another host a waiting rank knows nothing, so there only the time that it has waited counts, with a larger
@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,13 +17,18 @@
 namespace megalith {
 
 /// One rank's word, and whether somebody has reported a hang on its host. Lies in memory that the ranks
-/// share; zero is its first state.
-struct alignas(64) ProgressWord {
+/// share; zero is its first state. Padded to a cache line rather than aligned to one: MPI promises no
+/// alignment of what it shares.
+struct ProgressWord {
+  /// Operations finished.
   std::atomic<uint64_t> changes;
+  /// Looks around during waits.
+  std::atomic<uint64_t> waits;
   /// The rank does something of which no operation tells: opening data, writing a checkpoint.
   std::atomic<uint32_t> untimed;
   /// Of the first rank of a host: somebody there has said what hangs.
   std::atomic<uint32_t> reported;
+  std::byte padding[40];
 
   void change() { changes.fetch_add(1, std::memory_order_relaxed); }
 };
@@ -36,7 +42,8 @@ struct Watchdog {
   double hang_seconds = 25;
   /// The rank is about to leave after a failure: its waits, in whatever thread, are to end.
   std::atomic<bool> abandoned{false};
-  /// Longest wait for ranks that cannot be seen, that do untimed work, or that wait themselves.
+  /// Longest wait in which none of the awaited ranks is seen to finish an operation: they cannot be seen, do
+  /// untimed work, or wait themselves.
   double wait_seconds() const { return 24 * hang_seconds; }
 
   ProgressWord& own() const { return *words[static_cast<size_t>(self)]; }
@@ -57,7 +64,7 @@ class WatchedWait {
   using Clock = std::chrono::steady_clock;
   struct Seen {
     int rank;
-    uint64_t changes;
+    uint64_t changes, waits;
     Clock::time_point since;
   };
   [[noreturn]] void report(const std::string& what) const;
