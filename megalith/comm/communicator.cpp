@@ -186,4 +186,9 @@ PartRange part_range(int64_t n, int rank, int ranks) {
   return {begin, begin + share + (rank < rest ? 1 : 0)};
 }
 
+PartRange intersection(PartRange a, PartRange b) {
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
 }  // namespace megalith

@@ -132,5 +132,7 @@ struct PartRange {
   int64_t size() const { return end - begin; }
 };
 PartRange part_range(int64_t n, int rank, int ranks);
+/// What two ranges have in common; of size 0 where they do not meet.
+PartRange intersection(PartRange a, PartRange b);
 
 }  // namespace megalith

@@ -21,17 +21,6 @@ int ProcessGrid::rank(const GridPlace& place) const {
   return (place.pipeline * data_ + place.data) * tensor_ + place.tensor;
 }
 
-std::vector<int> ProcessGrid::group(GridAxis axis, int of) const {
-  GridPlace place = this->place(of);
-  int& moving = axis == GridAxis::pipeline ? place.pipeline
-                : axis == GridAxis::data   ? place.data
-                                           : place.tensor;
-  const int size = axis == GridAxis::pipeline ? pipeline_ : axis == GridAxis::data ? data_ : tensor_;
-  std::vector<int> ranks;
-  for (moving = 0; moving < size; ++moving) ranks.push_back(rank(place));
-  return ranks;
-}
-
 int ProcessGrid::group_number(GridAxis axis, int of) const {
   const GridPlace at = place(of);
   switch (axis) {

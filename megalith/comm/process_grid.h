@@ -2,8 +2,6 @@
 // alone: no rank is started.
 #pragma once
 
-#include <vector>
-
 namespace megalith {
 
 /// A place in the grid. The tensor axis is the fastest, so that the ranks that exchange most are neighbours,
@@ -29,9 +27,7 @@ class ProcessGrid {
   /// rank = (pipeline * data() + data) * tensor() + tensor.
   GridPlace place(int rank) const;
   int rank(const GridPlace& place) const;
-  /// Ranks that differ from `rank` along one axis only, itself included, in the order of that axis.
-  std::vector<int> group(GridAxis axis, int rank) const;
-  /// Number of that group: ranks of the same group have the same, others another.
+  /// A number for the group of ranks that differ from `rank` along one axis only: the same for all of them.
   int group_number(GridAxis axis, int rank) const;
 
  private:

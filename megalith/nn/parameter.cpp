@@ -51,16 +51,24 @@ Parameter make_parameter(std::string name, const Shape& shape, Initialization in
   return parameter;
 }
 
+int64_t slot_elements(int64_t elements) {
+  return (elements + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+}
+
+int64_t flat_elements(int64_t used, int parts) {
+  const int64_t multiple = kSlotAlignment * parts;
+  return (used + multiple - 1) / multiple * multiple;
+}
+
 ParameterBuffers::ParameterBuffers(const std::function<void(const ParameterVisitor&)>& walk, DType dtype,
                                    Arena& values, Arena* gradients, const FlatParts& parts)
     : parts_(parts) {
   walk([&](Parameter& parameter) {
     const int64_t elements = parameter.allocated_shape().elements();
     slots_.push_back({&parameter, elements_, elements});
-    elements_ += (elements + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+    elements_ += slot_elements(elements);
   });
-  const int64_t multiple = kSlotAlignment * parts.parts;
-  elements_ = (elements_ + multiple - 1) / multiple * multiple;
+  elements_ = flat_elements(elements_, parts.parts);
   const PartRange own = own_part();
   if (!parts.whole_values) first_value_ = own.begin;
   if (!parts.whole_gradients) first_gradient_ = own.begin;
@@ -139,9 +147,10 @@ void initialize_parameters(const ExecContext& context, const std::vector<Paramet
   for (const ParameterSlot& slot : slots) {
     const Parameter& parameter = *slot.parameter;
     // Padding rows stay zero.
-    const int64_t begin = std::max(slot.offset, range.begin) - slot.offset;
-    const int64_t end = std::min(slot.offset + parameter.local_shape().elements(), range.end) - slot.offset;
-    if (begin >= end) continue;
+    const PartRange part =
+        intersection({slot.offset, slot.offset + parameter.local_shape().elements()}, range);
+    if (part.size() == 0) continue;
+    const int64_t begin = part.begin - slot.offset, end = part.end - slot.offset;
     float* out = weights.data<float>() + (slot.offset + begin - range.begin);
     const RandomStream stream(seed, RandomUse::initialization, hash_name(parameter.name));
     switch (parameter.initialization.kind) {

@@ -89,6 +89,11 @@ struct ParameterSlot {
   int64_t elements;
 };
 
+/// Elements that a parameter of `elements` takes up in the flat index space: whole cache lines of fp32.
+int64_t slot_elements(int64_t elements);
+/// Size of the flat index space when its slots take up `used` elements and it is cut into `parts`.
+int64_t flat_elements(int64_t used, int parts);
+
 /// The flat index space is padded so that it can be cut into `parts` equal parts, of the ranks that share it.
 /// Values or gradients that a rank does not hold whole, it holds of part `own` (ZeRO 3 and 2).
 struct FlatParts {

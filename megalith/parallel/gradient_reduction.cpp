@@ -7,11 +7,10 @@ namespace megalith {
 
 void reduce_to_owners(Communicator& group, const ParameterBuffers& parameters, int64_t first,
                       TensorView data) {
-  const int64_t end = first + data.elements();
+  const PartRange all{first, first + data.elements()};
   for (int owner = 0; owner < group.size(); ++owner) {
-    const PartRange part = parameters.part(owner);
-    const int64_t from = std::max(part.begin, first), to = std::min(part.end, end);
-    if (from < to) group.reduce(data.slice(from - first, to - first), owner);
+    const PartRange part = intersection(all, parameters.part(owner));
+    if (part.size() > 0) group.reduce(data.slice(part.begin - first, part.end - first), owner);
   }
 }
 
@@ -65,6 +64,7 @@ void GradientReduction::submit_until(int64_t unit, bool deferred_too) {
 
 void GradientReduction::finish() {
   submit_until(0, true);
+  const ProfileScope waiting(exec_, "communication");
   if (queue_ != nullptr) queue_->wait_all();
 }
 

@@ -9,15 +9,6 @@
 
 namespace megalith {
 
-namespace {
-
-// What two ranges have in common; empty where one ends before the other begins.
-PartRange intersection(PartRange a, PartRange b) {
-  return {std::max(a.begin, b.begin), std::max(std::max(a.begin, b.begin), std::min(a.end, b.end))};
-}
-
-}  // namespace
-
 ZeroSharding::Plan ZeroSharding::plan(const std::vector<UnitRange>& units, const Options& options,
                                       bool values) {
   Plan plan;
@@ -134,6 +125,11 @@ void ZeroSharding::open_gradients(int64_t unit) {
     parameter.gradient = buffer.data.slice(at, at + slot.elements).reshape(parameter.allocated_shape());
     parameter.gradient_started = false;
   }
+}
+
+void ZeroSharding::finish() {
+  const ProfileScope waiting(exec_, "communication");
+  queue_.wait_all();
 }
 
 void ZeroSharding::begin_micro_batch(bool) {

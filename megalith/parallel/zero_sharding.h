@@ -32,7 +32,7 @@ class ZeroSharding : public DataParallel {
   void before_forward(int64_t unit) override;
   void before_backward(int64_t unit) override;
   void after_backward(int64_t unit) override;
-  void finish() override { queue_.wait_all(); }
+  void finish() override;
   void weights_changed() override;
 
   /// Bytes of the buffers.

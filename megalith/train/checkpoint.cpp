@@ -24,9 +24,10 @@ void for_parts(const ParameterBuffers& parameters, PartRange range, TensorView o
                Work&& work) {
   if (owned.empty()) return;
   for (const ParameterSlot& slot : parameters.slots()) {
-    const int64_t begin = std::max(slot.offset, range.begin);
-    const int64_t end = std::min(slot.offset + slot.parameter->local_shape().elements(), range.end);
-    if (begin < end) work(*slot.parameter, begin - slot.offset, owned.slice(begin - origin, end - origin));
+    const PartRange part =
+        intersection({slot.offset, slot.offset + slot.parameter->local_shape().elements()}, range);
+    if (part.size() == 0) continue;
+    work(*slot.parameter, part.begin - slot.offset, owned.slice(part.begin - origin, part.end - origin));
   }
 }
 

@@ -30,17 +30,17 @@ StageContents contents_of(const Recipe& recipe, const ProcessGrid& grid, const G
   stage.slices = stage_slices(recipe, place.pipeline);
   const TensorParallel tensor =
       TensorParallel::described(place.tensor, grid.tensor(), recipe.parallel.sequence_parallel);
+  int64_t used = 0;
   for (const ModelSlice& slice : stage.slices) {
     Transformer model(recipe.model, tensor, slice);
     model.walk([&](Parameter& parameter) {
-      const uint64_t own = static_cast<uint64_t>(parameter.allocated_shape().elements());
-      stage.elements += (own + 15) / 16 * 16;
-      if (parameter.gradient_is_partial) stage.partial_elements += own;
-      if (parameter.name == "embedding.token.weight") stage.token_table_elements = own;
+      const int64_t own = parameter.allocated_shape().elements();
+      used += slot_elements(own);
+      if (parameter.gradient_is_partial) stage.partial_elements += static_cast<uint64_t>(own);
+      if (parameter.name == "embedding.token.weight") stage.token_table_elements = static_cast<uint64_t>(own);
     });
   }
-  const uint64_t multiple = 16 * static_cast<uint64_t>(grid.data());
-  stage.elements = (stage.elements + multiple - 1) / multiple * multiple;
+  stage.elements = static_cast<uint64_t>(flat_elements(used, grid.data()));
   return stage;
 }
 

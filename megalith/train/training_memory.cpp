@@ -58,29 +58,28 @@ std::vector<MemoryLine> predict_memory(const Recipe& recipe, const ProcessGrid& 
   const std::vector<int64_t> alive = most_micro_batches_alive(recipe, grid, place);
   const std::vector<ModelSlice> slices = stage_slices(recipe, place.pipeline);
   const int64_t zero_stage = effective_zero_stage(recipe, grid);
-  uint64_t elements = 0, lookup_elements = 0, activations = 0, recomputed = 0;
+  int64_t used = 0;
+  uint64_t lookup_elements = 0, activations = 0, recomputed = 0;
   std::vector<UnitRange> units;
   for (size_t chunk = 0; chunk < slices.size(); ++chunk) {
     Transformer model(recipe.model, tensor, slices[chunk]);
     for (int64_t unit = 0; unit < model.units(); ++unit) {
-      units.emplace_back().elements.begin = static_cast<int64_t>(elements);
+      units.emplace_back().elements.begin = used;
       model.walk_unit(unit, [&](Parameter& parameter) {
-        const uint64_t own = static_cast<uint64_t>(parameter.allocated_shape().elements());
+        const int64_t own = parameter.allocated_shape().elements();
         if (parameter.name == "embedding.token.weight" && separates_lookup_gradient(recipe, grid, place))
-          lookup_elements = own;
-        elements += (own + 15) / 16 * 16;
+          lookup_elements = static_cast<uint64_t>(own);
+        used += slot_elements(own);
       });
-      units.back().elements.end = static_cast<int64_t>(elements);
+      units.back().elements.end = used;
     }
     activations +=
         static_cast<uint64_t>(alive[chunk]) * model.kept_bytes(rows, element, recipe.train.recompute);
     recomputed = std::max<uint64_t>(recomputed, model.transient_bytes(rows, element, recipe.train.recompute));
   }
-  const uint64_t data_ranks = static_cast<uint64_t>(grid.data());
-  const uint64_t multiple = 16 * data_ranks;
-  elements = (elements + multiple - 1) / multiple * multiple;
-  units.back().elements.end = static_cast<int64_t>(elements);
-  const uint64_t part = elements / data_ranks;
+  units.back().elements.end = flat_elements(used, grid.data());
+  const uint64_t elements = static_cast<uint64_t>(units.back().elements.end);
+  const uint64_t part = elements / static_cast<uint64_t>(grid.data());
   const uint64_t stream =
       static_cast<uint64_t>(tensor.stream_rows(rows) * recipe.model.hidden_size) * element;
   const uint64_t messages = static_cast<uint64_t>(pipeline_buffers(pipeline_shape(recipe)) - 1) * stream;

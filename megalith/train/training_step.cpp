@@ -73,9 +73,8 @@ void TrainingStep::for_own_gradients(const std::function<void(const Parameter&, 
   const PartRange own = parameters_.own_part();
   for (const ParameterSlot& slot : parameters_.slots()) {
     const Parameter& parameter = *slot.parameter;
-    const int64_t begin = std::max(slot.offset, own.begin),
-                  end = std::min(slot.offset + slot.elements, own.end);
-    if (begin < end && !parameter.is_copy) work(parameter, parameters_.gradients(begin, end));
+    const PartRange part = intersection({slot.offset, slot.offset + slot.elements}, own);
+    if (part.size() > 0 && !parameter.is_copy) work(parameter, parameters_.gradients(part.begin, part.end));
   }
 }
 
@@ -108,6 +107,7 @@ std::array<double, 2> TrainingStep::sum_losses(const Stage::LossSum& own) {
   std::array<double, 2> sums{};
   // The ranks of a tensor group know the same losses.
   if (groups_.place.tensor == 0) sums = {own.loss, static_cast<double>(own.tokens)};
+  const ProfileScope scope(exec_, "communication");
   groups_.world.sum(sums);
   return sums;
 }
@@ -122,12 +122,8 @@ StepResult TrainingStep::run(const BatchSource& source, const TrainingState& sta
   const Stage::LossSum own = stage_.train(source, static_cast<uint64_t>(state.consumed_samples), samples,
                                           loss_scale / nominal_tokens);
   if (zero_stage_ < 2) stage_.finish_gradients(parameters_);
-  std::array<double, 2> sums{};
-  {
-    const ProfileScope scope(exec_, "communication");
-    data_parallel_->finish();
-    sums = sum_losses(own);
-  }
+  data_parallel_->finish();
+  const std::array<double, 2> sums = sum_losses(own);
   const double squares = sum_of_squares();
   result.loss_tokens = static_cast<int64_t>(sums[1]);
   const double counted = static_cast<double>(std::max<int64_t>(result.loss_tokens, 1));

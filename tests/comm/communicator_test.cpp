@@ -130,9 +130,18 @@ TEST(ProcessGrid, PlacesAndGroupsOfEveryRank) {
       }
     }
     EXPECT_EQ(groups.size(), static_cast<size_t>(data * tensor + pipeline * tensor + pipeline * data));
+    // The members of a group stand in a row along its axis.
     for (const auto& [key, members] : groups) {
-      for (const int member : members)
-        ASSERT_EQ(grid.group(static_cast<GridAxis>(key.first), member), members);
+      const auto axis = static_cast<GridAxis>(key.first);
+      ASSERT_EQ(static_cast<int>(members.size()), axis == GridAxis::pipeline ? pipeline
+                                                  : axis == GridAxis::data   ? data
+                                                                             : tensor);
+      GridPlace expected = grid.place(members.front());
+      int& moving = axis == GridAxis::pipeline ? expected.pipeline
+                    : axis == GridAxis::data   ? expected.data
+                                               : expected.tensor;
+      for (moving = 0; moving < static_cast<int>(members.size()); ++moving)
+        ASSERT_EQ(grid.place(members[static_cast<size_t>(moving)]), expected);
     }
   }
 }
