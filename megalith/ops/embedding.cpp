@@ -26,6 +26,32 @@ void expect_table(const TensorView& table, DType dtype, int64_t columns, const c
   expect(table, dtype, {table.shape()[0], columns}, operation, what);
 }
 
+// Positions and their table; both may be absent.
+void check_positions(const TensorView& positions, const TensorView& table, DType dtype, int64_t rows,
+                     int64_t columns, const char* operation, const char* what) {
+  if (table.empty()) return;
+  expect_table(table, dtype, columns, operation, what);
+  expect(positions, DType::i32, {rows}, operation, "positions");
+  check_ids(positions, table.shape()[0], operation, "position");
+}
+
+// y = dropout(source(n) + position embedding) for every row n.
+template <class Source>
+void embed_rows(const ExecContext& context, Source&& source, TensorView positions, TensorView position_table,
+                const Dropout& dropout, TensorView y) {
+  const int64_t rows = y.shape()[0], columns = y.columns();
+  const cpu::TypedKernels& kernels = cpu::typed(y.dtype());
+  const cpu::MaskSource mask = mask_source(dropout);
+  ProfileScope scope(context, "embedding");
+  const int32_t* position = position_table.empty() ? nullptr : positions.data<int32_t>();
+  parallel_blocks(context, rows, rows_per_block(columns), [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      kernels.embed_row(mask, source(n), position == nullptr ? nullptr : row_of(position_table, position[n]),
+                        row_of(y, n), n, columns);
+    }
+  });
+}
+
 }  // namespace
 
 void embedding_forward(const ExecContext& context, TensorView tokens, TensorView positions,
@@ -37,23 +63,11 @@ void embedding_forward(const ExecContext& context, TensorView tokens, TensorView
   expect_table(token_table, y.dtype(), columns, kName, "token_table");
   expect(tokens, DType::i32, {rows}, kName, "tokens");
   check_ids(tokens, token_table.shape()[0], kName, "token");
-  if (!position_table.empty()) {
-    expect_table(position_table, y.dtype(), columns, kName, "position_table");
-    expect(positions, DType::i32, {rows}, kName, "positions");
-    check_ids(positions, position_table.shape()[0], kName, "position");
-  }
-  const cpu::TypedKernels& kernels = cpu::typed(y.dtype());
-  const cpu::MaskSource mask = mask_source(dropout);
-  ProfileScope scope(context, "embedding");
+  check_positions(positions, position_table, y.dtype(), rows, columns, kName, "position_table");
   const int32_t* token = tokens.data<int32_t>();
-  const int32_t* position = position_table.empty() ? nullptr : positions.data<int32_t>();
-  parallel_blocks(context, rows, rows_per_block(columns), [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) {
-      kernels.embed_row(mask, row_of(token_table, token[n]),
-                        position == nullptr ? nullptr : row_of(position_table, position[n]), row_of(y, n), n,
-                        columns);
-    }
-  });
+  embed_rows(
+      context, [&](int64_t n) { return row_of(token_table, token[n]); }, positions, position_table, dropout,
+      y);
 }
 
 void embedding_lookup_part(const ExecContext& context, TensorView tokens, TensorView token_table,
@@ -85,22 +99,9 @@ void embedding_finish(const ExecContext& context, TensorView x, TensorView posit
   check(y.shape().rank() == 2, "{}: y {} must be a matrix", kName, to_string(y.shape()));
   const int64_t rows = y.shape()[0], columns = y.columns();
   expect(x, y.dtype(), y.shape(), kName, "x");
-  if (!position_table.empty()) {
-    expect_table(position_table, y.dtype(), columns, kName, "position_table");
-    expect(positions, DType::i32, {rows}, kName, "positions");
-    check_ids(positions, position_table.shape()[0], kName, "position");
-  }
-  const cpu::TypedKernels& kernels = cpu::typed(y.dtype());
-  const cpu::MaskSource mask = mask_source(dropout);
-  ProfileScope scope(context, "embedding");
-  const int32_t* position = position_table.empty() ? nullptr : positions.data<int32_t>();
-  parallel_blocks(context, rows, rows_per_block(columns), [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) {
-      kernels.embed_row(mask, row_of(x, n),
-                        position == nullptr ? nullptr : row_of(position_table, position[n]), row_of(y, n), n,
-                        columns);
-    }
-  });
+  check_positions(positions, position_table, y.dtype(), rows, columns, kName, "position_table");
+  embed_rows(
+      context, [&](int64_t n) { return row_of(x, n); }, positions, position_table, dropout, y);
 }
 
 void embedding_backward(const ExecContext& context, TensorView dy, TensorView tokens,
@@ -112,11 +113,7 @@ void embedding_backward(const ExecContext& context, TensorView dy, TensorView to
   expect_table(d_token_table, DType::f32, columns, kName, "d_token_table");
   expect(tokens, DType::i32, {rows}, kName, "tokens");
   check_ids(tokens, part.vocabulary, kName, "token");
-  if (!d_position_table.empty()) {
-    expect_table(d_position_table, DType::f32, columns, kName, "d_position_table");
-    expect(positions, DType::i32, {rows}, kName, "positions");
-    check_ids(positions, d_position_table.shape()[0], kName, "position");
-  }
+  check_positions(positions, d_position_table, DType::f32, rows, columns, kName, "d_position_table");
   const cpu::TypedKernels& kernels = cpu::typed(dy.dtype());
   const cpu::MaskSource mask = mask_source(dropout);
   ProfileScope scope(context, "embedding");
