@@ -6,7 +6,6 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <set>
 
 #include "megalith/base/error.h"
 
@@ -196,10 +195,8 @@ GgufTensor read_tensor(Cursor& cursor, const std::string& path) {
 // Offsets count from the end of the table until here; overlaps and bounds are checked on the way.
 void place_tensors(std::vector<GgufTensor>& tensors, uint64_t data_begin, uint64_t alignment,
                    uint64_t file_bytes, const std::string& path) {
-  std::set<std::string_view> names;
   std::vector<const GgufTensor*> by_offset;
   for (GgufTensor& tensor : tensors) {
-    check_input(names.insert(tensor.name).second, "{}: tensor \"{}\" appears twice", path, tensor.name);
     check_input(tensor.offset % alignment == 0,
                 "{}: tensor \"{}\": offset {} is not a multiple of the alignment {}", path, tensor.name,
                 tensor.offset, alignment);
@@ -285,12 +282,12 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
               name_of_file, tensors, file_.size());
   check_input(keys <= cursor.left() / kLeastKey, "{}: {} keys do not fit a file of {} bytes", name_of_file,
               keys, file_.size());
-  std::set<std::string_view> seen;
   for (uint64_t i = 0; i < keys; ++i) {
     const std::string_view key = cursor.text("key of a value");
     check_input(!key.empty() && key.size() <= 65535, "{}: a key has {} bytes; allowed is 1 to 65535",
                 name_of_file, key.size());
-    check_input(seen.insert(key).second, "{}: key \"{}\" appears twice", name_of_file, key);
+    check_input(key_index_.emplace(key, metadata_.size()).second, "{}: key \"{}\" appears twice",
+                name_of_file, key);
     const std::string where = fmt::format("\"{}\"", key);
     const GgufValueType type = cursor.value_type(where);
     metadata_.emplace_back(key, cursor.value(type, where, 0));
@@ -302,6 +299,11 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
     alignment = static_cast<uint64_t>(*given);
   }
   for (uint64_t i = 0; i < tensors; ++i) tensors_.push_back(read_tensor(cursor, name_of_file));
+  // The names stay where they are from here on.
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    check_input(tensor_index_.emplace(tensors_[i].name, i).second, "{}: tensor \"{}\" appears twice",
+                name_of_file, tensors_[i].name);
+  }
   if (tensors_.empty()) return;
   const uint64_t data_begin = round_up(cursor.position(), alignment);
   check_input(data_begin <= file_.size(), "{}: the file ends before its tensors (cut?)", name_of_file);
@@ -309,15 +311,13 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
 }
 
 const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
-  const auto found = std::find_if(tensors_.begin(), tensors_.end(),
-                                  [&](const GgufTensor& tensor) { return tensor.name == name; });
-  return found == tensors_.end() ? nullptr : &*found;
+  const auto found = tensor_index_.find(name);
+  return found == tensor_index_.end() ? nullptr : &tensors_[found->second];
 }
 
 const GgufValue* GgufFile::find(std::string_view key) const {
-  const auto found =
-      std::find_if(metadata_.begin(), metadata_.end(), [&](const auto& entry) { return entry.first == key; });
-  return found == metadata_.end() ? nullptr : &found->second;
+  const auto found = key_index_.find(key);
+  return found == key_index_.end() ? nullptr : &metadata_[found->second].second;
 }
 
 std::span<const std::byte> GgufFile::bytes(const GgufTensor& tensor) const {

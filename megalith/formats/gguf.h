@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -96,6 +97,7 @@ class GgufFile {
   uint32_t version_ = 0;
   std::vector<std::pair<std::string_view, GgufValue>> metadata_;
   std::vector<GgufTensor> tensors_;
+  std::unordered_map<std::string_view, size_t> key_index_, tensor_index_;
 };
 
 /// Whether a file begins as GGUF does.
@@ -109,7 +111,7 @@ class GgufWriter {
   void add(std::string_view key, std::string_view text);
   void add(std::string_view key, const char* text) { add(key, std::string_view(text)); }
   void add(std::string_view key, uint32_t number);
-  void add(std::string_view key, int32_t number) = delete;
+  void add(std::string_view key, int32_t number) = delete;  // would become a float or a flag
   void add(std::string_view key, float number);
   void add(std::string_view key, bool flag);
   void add(std::string_view key, std::span<const std::string> texts);

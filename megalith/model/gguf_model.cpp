@@ -149,17 +149,22 @@ void check_tensors(const GgufFile& file, const ModelConfig& config) {
   }
 }
 
+// What both architectures have.
+void read_sizes(const Keys& keys, ModelConfig& config) {
+  config.num_layers = keys.required("block_count");
+  config.max_positions = keys.required("context_length");
+  config.hidden_size = keys.required("embedding_length");
+  config.ffn_hidden_size = keys.required("feed_forward_length");
+  config.num_heads = keys.required("attention.head_count");
+}
+
 ModelConfig read_llama(const GgufFile& file, const Keys& keys) {
   ModelConfig config = ModelConfig::defaults(ModelForm::llama);
   keys.refuse_unknown({"block_count", "context_length", "embedding_length", "feed_forward_length",
                        "attention.head_count", "attention.head_count_kv", "attention.key_length",
                        "attention.value_length", "attention.layer_norm_rms_epsilon", "rope.freq_base",
                        "rope.dimension_count", "vocab_size"});
-  config.num_layers = keys.required("block_count");
-  config.max_positions = keys.required("context_length");
-  config.hidden_size = keys.required("embedding_length");
-  config.ffn_hidden_size = keys.required("feed_forward_length");
-  config.num_heads = keys.required("attention.head_count");
+  read_sizes(keys, config);
   config.num_kv_heads = keys.optional("attention.head_count_kv", config.num_heads);
   config.head_size = keys.optional("attention.key_length", config.hidden_size / config.num_heads);
   config.norm_epsilon = keys.required_real("attention.layer_norm_rms_epsilon");
@@ -179,11 +184,7 @@ ModelConfig read_gpt2(const Keys& keys) {
   ModelConfig config = ModelConfig::defaults(ModelForm::gpt2);
   keys.refuse_unknown({"block_count", "context_length", "embedding_length", "feed_forward_length",
                        "attention.head_count", "attention.layer_norm_epsilon"});
-  config.num_layers = keys.required("block_count");
-  config.max_positions = keys.required("context_length");
-  config.hidden_size = keys.required("embedding_length");
-  config.ffn_hidden_size = keys.required("feed_forward_length");
-  config.num_heads = keys.required("attention.head_count");
+  read_sizes(keys, config);
   config.norm_epsilon = keys.required_real("attention.layer_norm_epsilon");
   return config;
 }

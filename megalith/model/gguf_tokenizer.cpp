@@ -4,6 +4,7 @@
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/model/special_tokens.h"
 #include "megalith/text/split_pattern.h"
 #include "megalith/text/tokenizer.h"
 
@@ -255,7 +256,7 @@ void read_affixes(const Json& post, Affixes& affixes) {
   }
 }
 
-void add_special_ids(const Json& json, int64_t begin, int64_t end, const std::vector<int32_t>& end_of_text,
+void add_special_ids(const Json& json, SpecialTokenIds named, const std::vector<int32_t>& end_of_text,
                      GgufWriter& writer) {
   constexpr const char* kEndKeys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                       "tokenizer.ggml.eom_token_id"};
@@ -263,13 +264,13 @@ void add_special_ids(const Json& json, int64_t begin, int64_t end, const std::ve
   read_affixes(json.value("post_processor", Json()), affixes);
   std::vector<int32_t> ends = end_of_text;
   if (ends.empty() && affixes.after >= 0) ends.push_back(static_cast<int32_t>(affixes.after));
-  if (ends.empty() && end >= 0) ends.push_back(static_cast<int32_t>(end));
+  if (ends.empty() && named.end_of_text >= 0) ends.push_back(static_cast<int32_t>(named.end_of_text));
   if (ends.size() > std::size(kEndKeys))
     refuse(fmt::format("{} tokens end a text; it has room for 3", ends.size()));
   if (affixes.after >= 0 && affixes.after != ends.front()) {
     refuse(fmt::format("token {} stands after a text, but token {} ends one", affixes.after, ends.front()));
   }
-  if (affixes.before >= 0) begin = affixes.before;
+  const int64_t begin = affixes.before >= 0 ? affixes.before : named.beginning_of_text;
   if (begin >= 0) writer.add("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(begin));
   for (size_t i = 0; i < ends.size(); ++i) writer.add(kEndKeys[i], static_cast<uint32_t>(ends[i]));
   writer.add("tokenizer.ggml.add_bos_token", affixes.before >= 0);
@@ -305,7 +306,6 @@ void add_tokenizer_to_gguf(const std::string& tokenizer_json, int64_t vocabulary
     const size_t space = merges.back().find(' ');
     joined.insert(merges.back().substr(0, space) + merges.back().substr(space + 1));
   }
-  int64_t begin = -1, end = -1;
   for (const Json& token : json.value("added_tokens", Json::array())) {
     const int64_t id = token.at("id").get<int64_t>();
     const std::string content = token.at("content").get<std::string>();
@@ -314,8 +314,6 @@ void add_tokenizer_to_gguf(const std::string& tokenizer_json, int64_t vocabulary
     }
     if (joined.contains(content)) refuse(fmt::format("added token '{}' is a result of merges too", content));
     set(id, content, token.value("special", false) ? kControl : kUserDefined);
-    if (content == "<|endoftext|>" || content == "</s>" || content == "<|end_of_text|>") end = id;
-    if (content == "<|endoftext|>" || content == "<s>" || content == "<|begin_of_text|>") begin = id;
   }
   for (size_t id = 0; id < tokens.size(); ++id) {
     if (types[id] == kUnused) tokens[id] = fmt::format("[PAD{}]", id);
@@ -325,7 +323,7 @@ void add_tokenizer_to_gguf(const std::string& tokenizer_json, int64_t vocabulary
   writer.add("tokenizer.ggml.tokens", std::span<const std::string>(tokens));
   writer.add("tokenizer.ggml.token_type", std::span<const int32_t>(types));
   writer.add("tokenizer.ggml.merges", std::span<const std::string>(merges));
-  add_special_ids(json, begin, end, end_of_text, writer);
+  add_special_ids(json, special_token_ids(tokenizer_json), end_of_text, writer);
 }
 
 }  // namespace megalith

@@ -6,18 +6,13 @@
 #include <vector>
 
 #include "megalith/model/model_config.h"
+#include "megalith/model/special_tokens.h"
 
 namespace megalith {
 
 /// Reads a config.json. Refused (InputError naming file and field): unknown model types, missing fields, and
 /// fields whose value would change the numbers in a way that is not supported.
 ModelConfig config_from_hugging_face(const std::string& json, const std::string& where);
-
-/// Token ids that a config.json names; negative when there is none.
-struct SpecialTokenIds {
-  int64_t beginning_of_text = -1;
-  int64_t end_of_text = -1;
-};
 
 /// The config.json of a model. Throws InputError naming the first choice that neither form of transformers
 /// can express.

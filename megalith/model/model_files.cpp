@@ -17,8 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kChatTemplate = "chat_template.jinja";
-
 // to[r, c] = from[r, c], or from[c, r] when transposed, with conversion. Shapes: `to` [rows, columns].
 void copy_matrix(const ExecContext& exec, TensorView from, bool transposed, TensorView to) {
   if (!transposed) {
@@ -122,7 +120,7 @@ std::vector<int32_t> end_ids_of(const std::string& text, const std::string& wher
 }
 
 std::vector<int32_t> hugging_face_end_ids(const fs::path& directory) {
-  for (const char* name : {"generation_config.json", "config.json"}) {
+  for (const char* name : {kGenerationConfigFile, "config.json"}) {
     std::vector<int32_t> ids = end_ids_of(optional_file(directory / name), (directory / name).string());
     if (!ids.empty()) return ids;
   }
@@ -131,26 +129,10 @@ std::vector<int32_t> hugging_face_end_ids(const fs::path& directory) {
 
 // A file of its own, or a string in tokenizer_config.json.
 std::string hugging_face_chat_template(const fs::path& directory) {
-  if (fs::exists(directory / kChatTemplate)) return read_file(directory / kChatTemplate);
+  if (fs::exists(directory / kChatTemplateFile)) return read_file(directory / kChatTemplateFile);
   const auto json = nlohmann::json::parse(optional_file(directory / "tokenizer_config.json"), nullptr, false);
   if (!json.is_object() || !json.contains("chat_template") || !json["chat_template"].is_string()) return {};
   return json["chat_template"].get<std::string>();
-}
-
-SpecialTokenIds special_ids(const std::string& tokenizer_json) {
-  SpecialTokenIds ids;
-  const nlohmann::json json = nlohmann::json::parse(tokenizer_json, nullptr, false);
-  if (!json.is_object() || !json.contains("added_tokens")) return ids;
-  for (const auto& token : json["added_tokens"]) {
-    const std::string content = token.value("content", "");
-    if (content == "<|endoftext|>" || content == "</s>" || content == "<|end_of_text|>") {
-      ids.end_of_text = token.value("id", int64_t{-1});
-    }
-    if (content == "<|endoftext|>" || content == "<s>" || content == "<|begin_of_text|>") {
-      ids.beginning_of_text = token.value("id", int64_t{-1});
-    }
-  }
-  return ids;
 }
 
 }  // namespace
@@ -197,11 +179,10 @@ ModelDescription describe_model(const fs::path& path) {
     description.config = read_model_config(reader);
     description.step = reader.step();
     if (reader.has_file("tokenizer.json")) description.tokenizer_json = reader.read_file("tokenizer.json");
-    if (reader.has_file("generation_config.json")) {
-      description.end_of_text =
-          end_ids_of(reader.read_file("generation_config.json"), "generation_config.json");
+    if (reader.has_file(kGenerationConfigFile)) {
+      description.end_of_text = end_ids_of(reader.read_file(kGenerationConfigFile), kGenerationConfigFile);
     }
-    if (reader.has_file(kChatTemplate)) description.chat_template = reader.read_file(kChatTemplate);
+    if (reader.has_file(kChatTemplateFile)) description.chat_template = reader.read_file(kChatTemplateFile);
     return description;
   }
   check_input(fs::exists(path / "config.json"),
@@ -251,7 +232,7 @@ void LoadedModel::pack_weights(const ExecContext& exec) {
 void save_hugging_face(const LoadedModel& loaded, const ModelExtras& extras, DType dtype,
                        const fs::path& directory) {
   const ModelConfig& config = loaded.config();
-  SpecialTokenIds ids = special_ids(extras.tokenizer_json);
+  SpecialTokenIds ids = special_token_ids(extras.tokenizer_json);
   if (!extras.end_of_text.empty()) ids.end_of_text = extras.end_of_text.front();
   const std::string config_json = config_to_hugging_face(config, dtype, ids);
   std::error_code code;
@@ -289,7 +270,7 @@ void save_hugging_face(const LoadedModel& loaded, const ModelExtras& extras, DTy
   fs::rename(partial, directory / "model.safetensors");
   if (!extras.tokenizer_json.empty()) write_file_atomic(directory / "tokenizer.json", extras.tokenizer_json);
   if (!extras.end_of_text.empty()) {
-    write_file_atomic(directory / "generation_config.json",
+    write_file_atomic(directory / kGenerationConfigFile,
                       nlohmann::json{{"eos_token_id", extras.end_of_text}}.dump(2) + "\n");
   }
   if (!extras.chat_template.empty()) {
@@ -317,9 +298,9 @@ void save_model_checkpoint(const LoadedModel& loaded, const ModelExtras& extras,
   writer.write_tensors("model.safetensors", tensors);
   writer.write_file("model.toml", model_config_to_toml(loaded.config()));
   if (!extras.tokenizer_json.empty()) writer.write_file("tokenizer.json", extras.tokenizer_json);
-  if (!extras.chat_template.empty()) writer.write_file(kChatTemplate, extras.chat_template);
+  if (!extras.chat_template.empty()) writer.write_file(kChatTemplateFile, extras.chat_template);
   if (!extras.end_of_text.empty()) {
-    writer.write_file("generation_config.json",
+    writer.write_file(kGenerationConfigFile,
                       nlohmann::json{{"eos_token_id", extras.end_of_text}}.dump() + "\n");
   }
   writer.commit(0, state_json);

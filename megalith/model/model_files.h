@@ -2,6 +2,7 @@
 // directory, or a GGUF file.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -12,6 +13,12 @@
 #include "megalith/model/transformer.h"
 
 namespace megalith {
+
+/// Files of a checkpoint that belong to the model and that training does not change: the template that makes
+/// a prompt of a conversation, and which tokens end a text.
+inline constexpr const char* kChatTemplateFile = "chat_template.jinja";
+inline constexpr const char* kGenerationConfigFile = "generation_config.json";
+inline constexpr std::array<const char*, 2> kModelSideFiles = {kChatTemplateFile, kGenerationConfigFile};
 
 enum class ModelFileKind { checkpoint, hugging_face, gguf };
 
