@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "megalith/base/cpu.h"
 #include "megalith/base/error.h"
@@ -19,6 +17,8 @@
 #include "megalith/train/checkpoint.h"
 #include "megalith/train/progress_display.h"
 #include "megalith/train/recipe_changes.h"
+#include "megalith/train/resume_check.h"
+#include "megalith/train/run_directory.h"
 #include "megalith/train/run_log.h"
 #include "megalith/train/run_plan.h"
 #include "megalith/train/schedule.h"
@@ -40,18 +40,6 @@ std::vector<DatasetEntry> entries(const std::vector<WeightedPath>& paths) {
   std::vector<DatasetEntry> result;
   for (const WeightedPath& path : paths) result.push_back({path.path, path.weight});
   return result;
-}
-
-void check_same_model(const CheckpointReader& checkpoint, const ModelConfig& wanted) {
-  const ModelConfig stored = read_model_config(checkpoint);
-  if (stored == wanted) return;
-  // Name the first line that differs.
-  const std::string a = model_config_to_toml(stored), b = model_config_to_toml(wanted);
-  size_t at = static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
-  const size_t begin = a.rfind('\n', at == 0 ? 0 : at - 1) + 1;
-  const auto line = [&](const std::string& s) { return s.substr(begin, s.find('\n', begin) - begin); };
-  fail_input("{} has another model: it says {}, the recipe {}", checkpoint.directory().string(), line(a),
-             line(b));
 }
 
 std::string resolve_vocabulary(Communicator& ranks, Recipe& recipe) {
@@ -147,15 +135,12 @@ class Run {
   }
   void check_same_everywhere();
   void start(const std::string& resume);
-  std::optional<fs::path> prepare_directory(const std::string& resume);
   bool stop_asked(const StopSignal& signal);
   void message(const std::string& text) {
     if (first_) display_.message(text);
   }
-  void read_checkpoint(const fs::path& checkpoint, const std::function<void()>& read) const;
-  void compare_with_recipe(const CheckpointReader& checkpoint) const;
+  void tell_changes(const CheckpointReader& checkpoint) const;
   void load(const fs::path& checkpoint);
-  bool set_later_checkpoints_aside(const fs::path& begun_from) const;
   void save();
   double measure(const BatchSource& source);
   void validate();
@@ -164,13 +149,13 @@ class Run {
   void write_trace();
   TrainingRecord one_step();
   void judge(const StepResult& result);
-  std::string last_checkpoint() const;
 
   Communicator& ranks_;
   bool first_ = ranks_.rank() == 0;
   std::string tokenizer_json_;
   Recipe recipe_;
-  fs::path directory_, trace_file_;
+  RunDirectory directory_;
+  fs::path trace_file_;
   TrainingArenas arenas_;
   Trace trace_;
   Profiler profiler_;
@@ -182,8 +167,7 @@ class Run {
   std::optional<ParallelGroups> groups_;
   std::optional<TrainingStep> step_;
   TrainingState state_;
-  std::optional<FileLock> lock_;  // on the first rank
-  std::optional<RunLog> log_;     // on the first rank
+  std::optional<RunLog> log_;  // on the first rank
   ProgressDisplay display_;
   int64_t saved_step_ = -1;
   /// Of the checkpoint that the run went on from: what belongs to the model and training does not change.
@@ -205,7 +189,7 @@ void Run::start(const std::string& resume) {
   std::optional<fs::path> from;
   // The first rank decides, so that a directory that changes meanwhile cannot tell ranks apart.
   agree(ranks_, [&] {
-    if (first_) from = prepare_directory(resume);
+    if (first_) from = directory_.prepare(resume);
   });
   const std::string chosen = ranks_.gather_texts(from ? from->string() : std::string())[0];
   if (chosen.empty()) {
@@ -214,7 +198,7 @@ void Run::start(const std::string& resume) {
     agree(ranks_, [&] { load(chosen); });
     bool own = false;
     agree(ranks_, [&] {
-      if (first_) own = set_later_checkpoints_aside(chosen);
+      if (first_) own = directory_.set_later_checkpoints_aside(chosen, state_.step);
     });
     // Begun elsewhere, the run has nothing of its own yet; were it interrupted now, it could not go on.
     if (!ranks_.gather_texts(own ? "own" : "")[0].empty()) saved_step_ = state_.step;
@@ -223,61 +207,14 @@ void Run::start(const std::string& resume) {
   }
   agree(ranks_, [&] {
     if (!first_) return;
-    write_file_atomic(directory_ / "recipe.toml", recipe_.to_toml());
-    log_.emplace(directory_, state_.step);
+    write_file_atomic(directory_.path() / "recipe.toml", recipe_.to_toml());
+    log_.emplace(directory_.path(), state_.step);
   });
 }
 
-// Makes the directory and says which checkpoint to begin from.
-std::optional<fs::path> Run::prepare_directory(const std::string& resume) {
-  std::error_code code;
-  fs::create_directories(directory_ / "checkpoints", code);
-  check_input(!code, "cannot create {}: {}", (directory_ / "checkpoints").string(), code.message());
-  lock_.emplace(directory_ / ".lock", directory_.string());
-  const auto existing = list_checkpoints(directory_);
-  if (resume == "none") {
-    check_input(existing.empty(),
-                "{} holds a run already; choose another --output, or --resume auto to go on with it",
-                directory_.string());
-  }
-  std::optional<fs::path> from;
-  if (resume == "auto") {
-    if (!existing.empty()) from = existing.back().second;
-  } else if (resume != "none") {
-    from = find_checkpoint(resume);
-    check_input(from.has_value(), "--resume {}: there is no complete checkpoint", resume);
-  }
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory_ / "checkpoints")) {
-    if (entry.path().extension() == ".partial") fs::remove_all(entry.path());
-  }
-  return from;
-}
-
-// Runs `read`; when the checkpoint turns out to be damaged, the error says which one of the run is before it.
-void Run::read_checkpoint(const fs::path& checkpoint, const std::function<void()>& read) const {
-  try {
-    read();
-  } catch (const InputError& error) {
-    std::string advice;
-    const auto own = list_checkpoints(directory_);
-    for (size_t i = 1; i < own.size(); ++i) {
-      if (own[i].second != checkpoint) continue;
-      advice = fmt::format("; --resume {} begins from the checkpoint before it", own[i - 1].second.string());
-    }
-    throw InputError(error.what() + advice);
-  }
-}
-
-// Token ids must go on meaning the same; what else differs is the user's wish, and said.
-void Run::compare_with_recipe(const CheckpointReader& checkpoint) const {
-  if (!tokenizer_json_.empty() && checkpoint.has_file("tokenizer.json")) {
-    const std::string stored = checkpoint.read_file("tokenizer.json");
-    check_input(
-        stored == tokenizer_json_ || nlohmann::json::parse(stored) == nlohmann::json::parse(tokenizer_json_),
-        "{} was trained with another tokenizer than data.tokenizer = {}", checkpoint.directory().string(),
-        recipe_.data.tokenizer);
-  }
-  if (!first_ || !checkpoint.has_file("recipe.toml")) return;
+// What may differ between the checkpoint's recipe and this one is the user's wish, and said.
+void Run::tell_changes(const CheckpointReader& checkpoint) const {
+  if (!checkpoint.has_file("recipe.toml")) return;
   const auto changes = recipe_changes(checkpoint.read_file("recipe.toml"), recipe_.to_toml());
   if (!changes.empty()) {
     log_warning("the recipe is not the checkpoint's any more: {}", fmt::join(changes, "; "));
@@ -286,50 +223,30 @@ void Run::compare_with_recipe(const CheckpointReader& checkpoint) const {
 
 void Run::load(const fs::path& checkpoint) {
   std::optional<CheckpointReader> reader;
-  read_checkpoint(checkpoint, [&] { reader.emplace(checkpoint); });
+  std::string stored_tokenizer;
+  directory_.read(checkpoint, [&] {
+    reader.emplace(checkpoint);
+    if (reader->has_file("tokenizer.json")) stored_tokenizer = reader->read_file("tokenizer.json");
+  });
   check_same_model(*reader, recipe_.model);
-  read_checkpoint(checkpoint, [&] { compare_with_recipe(*reader); });
-  read_checkpoint(checkpoint,
-                  [&] { state_ = load_checkpoint(*reader, step_->parameters(), step_->optimizer()); });
-  for (const char* name : {"chat_template.jinja", "generation_config.json"}) {
+  check_same_tokenizer(stored_tokenizer, tokenizer_json_, checkpoint.string());
+  directory_.read(checkpoint, [&] {
+    if (first_) tell_changes(*reader);
+    state_ = load_checkpoint(*reader, step_->parameters(), step_->optimizer());
+  });
+  for (const char* name : kModelSideFiles) {
     if (reader->has_file(name)) carried_files_[name] = reader->read_file(name);
   }
   scaler_.restore(state_.loss_scaler);
-}
-
-// What this run had reached on another path would win over its new checkpoints when it goes on. Returns
-// whether the checkpoint that it begins from is one of its own.
-bool Run::set_later_checkpoints_aside(const fs::path& begun_from) const {
-  const auto own = list_checkpoints(directory_);
-  const bool is_own = std::any_of(own.begin(), own.end(), [&](const auto& entry) {
-    std::error_code code;
-    return fs::equivalent(entry.second, begun_from, code);
-  });
-  for (const auto& [step, path] : own) {
-    if (step < state_.step || (is_own && step == state_.step)) continue;
-    fs::path aside = path;
-    aside += ".set-aside";
-    fs::remove_all(aside);
-    fs::rename(path, aside);
-    log_info("{} belongs to the part that is done again; it is now {}", path.string(),
-             aside.filename().string());
-  }
-  return is_own;
 }
 
 void Run::save() {
   if (saved_step_ == state_.step) return;
   state_.loss_scaler = scaler_.state();
   if (first_) log_->flush();
-  save_checkpoint(directory_, recipe_, step_->parameters(), step_->optimizer(), state_, tokenizer_json_,
-                  carried_files_, *groups_);
+  save_checkpoint(directory_.path(), recipe_, step_->parameters(), step_->optimizer(), state_,
+                  tokenizer_json_, carried_files_, *groups_);
   saved_step_ = state_.step;
-}
-
-std::string Run::last_checkpoint() const {
-  const auto checkpoints = list_checkpoints(directory_);
-  return checkpoints.empty() ? "there is no checkpoint yet"
-                             : "the last good checkpoint is " + checkpoints.back().second.string();
 }
 
 void Run::judge(const StepResult& result) {
@@ -344,7 +261,8 @@ void Run::judge(const StepResult& result) {
           "step {}: {} overflowed {} times in a row at the smallest loss scale, {}: the model itself "
           "diverges or a weight is too "
           "large for fp16; lower optimizer.learning_rate or train with precision = \"bf16\"; {}",
-          state_.step + 1, result.not_finite, recipe_.train.loss_scale_patience, scale, last_checkpoint());
+          state_.step + 1, result.not_finite, recipe_.train.loss_scale_patience, scale,
+          directory_.last_checkpoint());
     }
     message(
         fmt::format("step {}: {} is not finite at loss scale {}; the step is skipped, the scale is now {}",
@@ -357,11 +275,11 @@ void Run::judge(const StepResult& result) {
   }
   if (recipe_.train.on_not_finite == NotFinitePolicy::stop) {
     fail("step {}: {} is not finite; the weights are those of step {}; {}", state_.step + 1,
-         result.not_finite, state_.step, last_checkpoint());
+         result.not_finite, state_.step, directory_.last_checkpoint());
   }
   if (++skipped_in_a_row_ >= recipe_.train.not_finite_patience) {
     fail("step {}: {} is not finite, as in the {} steps before; {}", state_.step + 1, result.not_finite,
-         skipped_in_a_row_ - 1, last_checkpoint());
+         skipped_in_a_row_ - 1, directory_.last_checkpoint());
   }
   message(fmt::format("step {}: {} is not finite; the step is skipped", state_.step + 1, result.not_finite));
 }
