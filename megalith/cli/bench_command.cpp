@@ -12,6 +12,7 @@
 #include "megalith/base/random.h"
 #include "megalith/cli/bench_parallel.h"
 #include "megalith/cli/commands.h"
+#include "megalith/cli/measurement.h"
 #include "megalith/cli/model_options.h"
 #include "megalith/cli/random_dataset.h"
 #include "megalith/cli/whole_number.h"
@@ -30,15 +31,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 struct Options {
   std::string json_file;

@@ -10,6 +10,7 @@
 #include "megalith/base/cpu.h"
 #include "megalith/base/file.h"
 #include "megalith/base/log.h"
+#include "megalith/cli/measurement.h"
 #include "megalith/cli/random_dataset.h"
 #include "megalith/comm/mpi_communicator.h"
 #include "megalith/train/training_step.h"
@@ -22,15 +23,6 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 constexpr int kRanks = 2;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 struct Layout {
   const char* name;

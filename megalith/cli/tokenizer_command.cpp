@@ -12,6 +12,7 @@
 #include "megalith/base/log.h"
 #include "megalith/base/progress.h"
 #include "megalith/cli/commands.h"
+#include "megalith/cli/measurement.h"
 #include "megalith/cli/whole_number.h"
 #include "megalith/data/record_parser.h"
 #include "megalith/data/text_source.h"
@@ -25,10 +26,6 @@ namespace {
 // Plain text is counted in parts of this size, so that a corpus in one file need not fit in memory.
 constexpr size_t kPartBytes = size_t{8} << 20;
 constexpr size_t kBatchBytes = size_t{32} << 20;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 struct TrainArguments {
   std::vector<std::string> inputs;
