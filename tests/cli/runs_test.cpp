@@ -5,10 +5,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "megalith/base/random.h"
 #include "megalith/formats/checkpoint_directory.h"
-#include "megalith/formats/indexed_dataset.h"
 #include "tests/cli/program.h"
+#include "tests/formats/counting_dataset.h"
 
 namespace megalith {
 namespace {
@@ -28,15 +27,7 @@ class Runs : public ProgramTest {
   // that every part of the state matters.
   void SetUp() override {
     ProgramTest::SetUp();
-    IndexedDatasetWriter writer(folder / "counting", TokenType::uint16);
-    RandomSequence random(RandomStream(5, RandomUse::shuffle, 1));
-    for (int d = 0; d < 20; ++d) {
-      std::vector<int32_t> tokens;
-      auto token = static_cast<int32_t>(random.below(500));
-      for (int t = 0; t < 60; ++t) tokens.push_back(token++ % 500);
-      writer.add_document(tokens);
-    }
-    writer.finish();
+    write_counting_dataset(folder / "counting", 20, 60, 500);
     write("recipe.toml", fmt::format(R"([model]
 vocab_size = 500
 num_layers = 3

@@ -14,9 +14,8 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
-#include "megalith/base/random.h"
-#include "megalith/formats/indexed_dataset.h"
 #include "megalith/train/trainer.h"
+#include "tests/formats/counting_dataset.h"
 
 namespace megalith {
 
@@ -41,19 +40,10 @@ inline std::filesystem::path scratch(const std::string& name) {
   return path;
 }
 
-// Documents whose tokens count up modulo the vocabulary, from random starts: easily learnt.
 inline std::string counting_dataset(int64_t documents, int64_t length, int64_t vocabulary) {
   const std::filesystem::path prefix =
       scratch("data") / fmt::format("counting-{}-{}-{}", documents, length, vocabulary);
-  IndexedDatasetWriter writer(prefix, TokenType::uint16);
-  RandomSequence random(RandomStream(5, RandomUse::shuffle, 1));
-  for (int64_t d = 0; d < documents; ++d) {
-    std::vector<int32_t> tokens;
-    int64_t token = static_cast<int64_t>(random.below(static_cast<uint64_t>(vocabulary)));
-    for (int64_t t = 0; t < length; ++t) tokens.push_back(static_cast<int32_t>(token++ % vocabulary));
-    writer.add_document(tokens);
-  }
-  writer.finish();
+  write_counting_dataset(prefix, documents, length, vocabulary);
   return prefix.string();
 }
 
