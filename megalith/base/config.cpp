@@ -172,6 +172,21 @@ class Reader : public ConfigVisitor {
     }
   }
 
+  void reals(const char* name, std::vector<double>& value, const char*) override {
+    const toml::node* node = find(name);
+    if (node == nullptr) return;
+    const toml::array* items = node->as_array();
+    if (items == nullptr) fail_input("{}: {} must be a list of numbers", place(*node, name), key(name));
+    value.clear();
+    for (const toml::node& item : *items) {
+      const std::optional<double> number = item.value<double>();
+      if (!number || !std::isfinite(*number)) {
+        fail_input("{}: {} must be a list of numbers", place(item, name), key(name));
+      }
+      value.push_back(*number);
+    }
+  }
+
   void refuse_unknown_keys() const {
     for (const auto& [table_key, node] : root_) {
       const std::string table_name(table_key.str());
@@ -272,6 +287,12 @@ class Writer : public ConfigVisitor {
     out += fmt::format("{} = [{}]\n", name, fmt::join(items, ", "));
   }
 
+  void reals(const char* name, std::vector<double>& value, const char*) override {
+    std::vector<std::string> items;
+    for (const double item : value) items.push_back(format_real(item));
+    out += fmt::format("{} = [{}]\n", name, fmt::join(items, ", "));
+  }
+
   std::string out;
 
  protected:
@@ -309,6 +330,9 @@ class Describer : public ConfigVisitor {
   }
   void weighted_paths(const char* name, std::vector<WeightedPath>&, const char* documentation) override {
     line(name, "[]", "", "list of { path, weight }", documentation);
+  }
+  void reals(const char* name, std::vector<double>&, const char* documentation) override {
+    line(name, "[]", "", "list of numbers", documentation);
   }
 
   std::string out;

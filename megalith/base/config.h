@@ -39,6 +39,8 @@ class ConfigVisitor {
   virtual void weighted_paths(const char* name, std::vector<WeightedPath>& value,
                               const char* documentation) = 0;
 
+  virtual void reals(const char* name, std::vector<double>& value, const char* documentation) = 0;
+
   /// An enumeration by the names of its values, in the order of the values from 0.
   template <class Enum>
   void choice(const char* name, Enum& value, std::span<const std::string_view> names,

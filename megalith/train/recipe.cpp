@@ -180,8 +180,12 @@ Recipe Recipe::load(const std::filesystem::path& path, const std::vector<std::st
 
 Recipe Recipe::from_source(const ConfigSource& source, const std::filesystem::path& directory) {
   Recipe recipe;
-  if (const auto form = source.find_text("model", "form"); form && *form == kModelFormNames[1]) {
-    recipe.model = ModelConfig::defaults(ModelForm::llama);
+  if (const auto form = source.find_text("model", "form")) {
+    // An unknown form is refused below.
+    const auto known = std::find(kModelFormNames.begin(), kModelFormNames.end(), *form);
+    if (known != kModelFormNames.end()) {
+      recipe.model = ModelConfig::defaults(static_cast<ModelForm>(known - kModelFormNames.begin()));
+    }
   }
   source.read([&](ConfigVisitor& visitor) { recipe.describe(visitor); });
   make_absolute(recipe.data.tokenizer, directory);
