@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "megalith/reference/attention.h"
 #include "megalith/reference/layers.h"
 
 namespace megalith::reference {
@@ -38,9 +39,8 @@ class Model {
   T loss(const Tokens& tokens, ParameterMap<T>* gradients, Values<T>* logits) const {
     const int n = tokens.batch * tokens.length, c = s_.hidden;
     const int packed = (s_.heads + 2 * s_.kv_heads) * s_.head_size;
-    const AttentionShape attention_shape{tokens.batch, tokens.length,
-                                         s_.heads,     s_.kv_heads,
-                                         s_.head_size, 1.0 / std::sqrt(static_cast<double>(s_.head_size))};
+    AttentionShape attention_shape{tokens.batch, tokens.length, s_.heads, s_.kv_heads, s_.head_size};
+    attention_shape.scale = 1.0 / std::sqrt(static_cast<double>(s_.head_size));
     const AttentionMask mask{{}, tokens.starts};
     std::vector<double> frequencies;
     for (int i = 0; !s_.learned_positions && i < s_.head_size / 2; ++i) {

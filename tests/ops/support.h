@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "megalith/base/random.h"
+#include "megalith/reference/attention.h"
 #include "megalith/reference/layers.h"
 #include "megalith/tensor/exec.h"
 

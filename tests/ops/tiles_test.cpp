@@ -78,7 +78,8 @@ TEST_F(TilesTest, AttentionEqualsTheOracle) {
       for (const bool documents : {false, true}) {
         const int64_t heads = 4, kv_heads = 2, columns = (heads + 2 * kv_heads) * size;
         const float scale = static_cast<float>(1 / std::sqrt(static_cast<double>(size)));
-        const cpu::AttentionGeometry geometry{tokens, heads, kv_heads, size, columns, scale};
+        cpu::AttentionGeometry geometry{tokens, heads, kv_heads, size, columns, scale};
+        geometry.softcap = documents ? 5.0f : 0.0f;
         const cpu::MaskSource mask;
         const Tensor qkv = random_tensor(DType::bf16, {tokens, columns}, 1);
         const Tensor dout = random_tensor(DType::bf16, {tokens, heads * size}, 2);
@@ -86,8 +87,15 @@ TEST_F(TilesTest, AttentionEqualsTheOracle) {
         const Tensor cached(DType::bf16, {tokens, heads * size}), log_sum_exp(DType::f32, {heads, tokens});
         std::vector<int> starts;
         for (int t = 0; t < tokens; ++t) starts.push_back(documents ? t / 37 * 37 : 0);
-        const Tensor starts_view = integers(starts);
-        const int32_t* start = documents ? starts_view.data<int32_t>() : nullptr;
+        // Documents that are seen both ways, and else what a window before each query holds.
+        std::vector<cpu::KeyRange> visible;
+        for (int t = 0; t < tokens; ++t) {
+          if (documents) {
+            visible.push_back({t / 37 * 37, std::min(t / 37 * 37 + 37, static_cast<int>(tokens))});
+          } else {
+            visible.push_back({std::max(0, t - 69), t + 1});
+          }
+        }
 
         ArenaScope scope(arena);
         char* packed =
@@ -108,36 +116,36 @@ TEST_F(TilesTest, AttentionEqualsTheOracle) {
           attention.pack(key, key + kv_heads * size, columns, 0, tokens, tokens, size, packed);
           for (int64_t head = 2 * kv; head < 2 * kv + 2; ++head) {
             for (int64_t begin = 0; begin < tokens; begin += attention.query_block) {
-              attention.forward(geometry, qkv.view().raw(), packed, start, mask, 0, head, begin,
+              attention.forward(geometry, qkv.view().raw(), packed, visible.data(), mask, 0, head, begin,
                                 std::min(tokens, begin + attention.query_block), out.view().raw(),
                                 log_sum_exp.data<float>(), scratch);
             }
           }
-          const int64_t tokens_each = attention.query_block / 2;
-          for (int64_t first = 0; first < tokens; first += tokens_each) {
-            attention.cached(geometry, qkv.view().raw(), 0, keys.view().raw(), values.view().raw(), kv, first,
-                             std::min(tokens, first + tokens_each), cached.view().raw(), scratch);
+          for (int64_t first = 0; first < 2 * tokens; first += attention.query_block) {
+            attention.cached(
+                geometry, qkv.view().raw(), 0, visible.data(), keys.view().raw(), values.view().raw(), kv,
+                first, std::min(2 * tokens, first + attention.query_block), cached.view().raw(), scratch);
           }
         }
         for (int64_t kv = 0; kv < kv_heads; ++kv) {
-          attention.backward(geometry, qkv.view().raw(), start, mask, 0, kv, out.view().raw(),
+          attention.backward(geometry, qkv.view().raw(), visible.data(), mask, 0, kv, out.view().raw(),
                              log_sum_exp.data<float>(), dout.view().raw(), dqkv.view().raw(), scratch);
         }
 
-        const reference::AttentionShape oracle{1, static_cast<int>(tokens), 4,
-                                               2, static_cast<int>(size),   scale};
-        const reference::AttentionMask visible{.keep = {}, .starts = starts};
+        reference::AttentionShape oracle{1, static_cast<int>(tokens), 4, 2, static_cast<int>(size), scale};
+        oracle.causal = !documents;
+        oracle.window = documents ? 0 : 70;
+        oracle.softcap = geometry.softcap;
+        const reference::AttentionMask mask_of_documents{.keep = {}, .starts = starts};
         Doubles probabilities;
-        const Doubles expected = reference::attention(doubles(qkv), oracle, visible, probabilities);
-        const Doubles gradient =
-            reference::attention_backward(doubles(dout), doubles(qkv), oracle, visible, probabilities);
+        const Doubles expected = reference::attention(doubles(qkv), oracle, mask_of_documents, probabilities);
+        const Doubles gradient = reference::attention_backward(doubles(dout), doubles(qkv), oracle,
+                                                               mask_of_documents, probabilities);
         const double rounding = rounding_error(DType::bf16), most = largest(doubles(qkv));
         const std::string what = std::to_string(tokens) + " tokens, heads of " + std::to_string(size);
         expect_close(out, expected, 2 * rounding * most, "out of " + what);
         expect_close(dqkv, gradient, 16 * rounding * std::max(largest(gradient), most), "dqkv of " + what);
-        if (!documents) {
-          EXPECT_TRUE(same_bits(out, cached)) << what;
-        }
+        EXPECT_TRUE(same_bits(out, cached)) << what;
       }
     }
   }

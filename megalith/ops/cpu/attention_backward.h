@@ -59,14 +59,16 @@ struct RowGradient {
   KeyRow probabilities, dlogits;
 };
 
-/// P and dS of one row over one key block; both zero where nothing is visible.
+/// P and dS of one row over one key block; both zero where nothing is visible. `logits` times `logit_scale`
+/// are the logits.
 MEGALITH_INLINE RowGradient row_gradient(const float* logits, const float* dprobabilities, Visible visible,
-                                         const float* factors, float scale, float log_sum, float delta) {
+                                         const float* factors, float logit_scale, float scale, float log_sum,
+                                         float delta) {
   RowGradient row = {};
   if (visible.none()) return row;
 #pragma GCC unroll 8
   for (int64_t v = 0; v < kRowVectors; ++v) {
-    Vector p = exponential(load_vector(logits + v * kLanes) * scale - log_sum);
+    Vector p = exponential(load_vector(logits + v * kLanes) * logit_scale - log_sum);
     Vector gradient = load_vector(dprobabilities + v * kLanes);
     if (!visible.all()) {
       // Selections and not products: what lies outside may be anything.
@@ -86,10 +88,19 @@ MEGALITH_INLINE RowGradient row_gradient(const float* logits, const float* dprob
   return row;
 }
 
+/// The soft cap's part of dS: d(cap tanh(x / cap)) / dx = 1 - (logit / cap)^2.
+inline void cap_gradient(const float* logits, Visible visible, float softcap, KeyRow& dlogits) {
+  for (int64_t v = 0; v < kRowVectors; ++v) {
+    const Vector ratio = load_vector(logits + v * kLanes) / softcap;
+    const Vector capped = dlogits.part[v] * (1.0f - ratio * ratio);
+    dlogits.part[v] = visible_lanes(visible, v) ? capped : Vector{};
+  }
+}
+
 /// With P the probabilities, M the dropout factors: dV = (P M)^T dO; dP = M (dO V^T);
-/// dS = P (dP - rowsum(dO O)) scale; dQ = dS K; dK = dS^T Q.
+/// dS = P (dP - rowsum(dO O)) scale, times the soft cap's derivative; dQ = dS K; dK = dS^T Q.
 template <class Unit, class T>
-void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, const int32_t* document_starts,
+void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, const KeyRange* visible,
                              const MaskSource& mask, int64_t batch, int64_t kv_head, const void* out_raw,
                              const float* log_sum_exp, const void* dout_raw, void* dqkv_raw,
                              void* scratch_raw) {
@@ -103,7 +114,8 @@ void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, co
   const T* out = static_cast<const T*>(out_raw) + batch * g.tokens * out_stride;
   const T* dout = static_cast<const T*>(dout_raw) + batch * g.tokens * out_stride;
   const int64_t key_column = (g.heads + kv_head) * size, value_column = key_column + g.kv_heads * size;
-  const int32_t* starts = document_starts == nullptr ? nullptr : document_starts + batch * g.tokens;
+  const bool plain = g.plain();
+  const float logit_scale = plain ? g.scale : 1.0f;
 
   for (int64_t at = 0; at < g.tokens; at += kKeyBlock) {
     const int64_t count = smaller(kKeyBlock, g.tokens - at), block = at / kKeyBlock;
@@ -127,19 +139,18 @@ void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, co
       load_rows<Unit>(d, out_stride, 0, rows, size, s.douts);
       pack_b_rows<Unit, T>(q, g.columns, rows, size, rows_units, s.query_rows);
       pack_b_rows<Unit, T>(d, out_stride, rows, size, rows_units, s.dout_rows);
-      int64_t first = starts == nullptr ? 0 : begin;
+      const KeyRange range = range_of_block(visible, begin, end);
       for (int64_t r = 0; r < rows; ++r) {
         const T* o = out + (begin + r) * out_stride + head * size;
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = 0; i < size; ++i) sum += load(o[i]) * load(d[r * out_stride + i]);
         s.delta[r] = sum;
-        if (starts != nullptr) first = smaller<int64_t>(first, starts[begin + r]);
       }
       for (int64_t i = 0; i < rows * padded; ++i) s.dqueries[i] = 0;
 
-      for (int64_t at = first / kKeyBlock * kKeyBlock; at < end; at += kKeyBlock) {
-        const int64_t count = smaller(kKeyBlock, end - at), packed = smaller(kKeyBlock, g.tokens - at);
+      for (int64_t at = range.begin / kKeyBlock * kKeyBlock; at < range.end; at += kKeyBlock) {
+        const int64_t count = smaller(kKeyBlock, range.end - at), packed = smaller(kKeyBlock, g.tokens - at);
         const int64_t block = at / kKeyBlock;
         multiply_rows_by<Unit>(rows, count, units, s.queries, units, s.key_columns + block * column_words,
                                s.logits, kKeyBlock, StoreMode::assign);
@@ -151,9 +162,13 @@ void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, co
               !mask.active ? nullptr
                            : mask_factors(mask, static_cast<uint64_t>(batch * g.tokens + query),
                                           static_cast<uint64_t>(head * g.tokens + at), kKeyBlock, buffer);
-          return row_gradient(s.logits + r * kKeyBlock, s.dlogits + r * kKeyBlock,
-                              visible_keys(query, starts == nullptr ? 0 : starts[query], at), factors,
-                              g.scale, normaliser[query], s.delta[r]);
+          float* logits = s.logits + r * kKeyBlock;
+          const Visible seen = visible_keys(visible[query], at);
+          if (!plain) shape_logits(g, head, at - query, logits);
+          RowGradient row = row_gradient(logits, s.dlogits + r * kKeyBlock, seen, factors, logit_scale,
+                                         g.scale, normaliser[query], s.delta[r]);
+          if (g.softcap > 0) cap_gradient(logits, seen, g.softcap, row.dlogits);
+          return row;
         };
         if constexpr (Unit::kElements == 1) {
           for (int64_t r = 0; r < rows; ++r) {

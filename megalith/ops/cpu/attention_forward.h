@@ -142,25 +142,22 @@ void pack_keys_and_values(const void* k, const void* v, int64_t row_stride, int6
 
 template <class Unit, class T>
 void attention_forward_block(const AttentionGeometry& g, const void* q, const void* packed,
-                             const int32_t* document_starts, const MaskSource& mask, int64_t batch,
-                             int64_t head, int64_t begin, int64_t end, void* out, float* log_sum_exp,
-                             void* scratch_raw) {
+                             const KeyRange* visible, const MaskSource& mask, int64_t batch, int64_t head,
+                             int64_t begin, int64_t end, void* out, float* log_sum_exp, void* scratch_raw) {
   Scratch scratch{static_cast<char*>(scratch_raw)};
   QueryBlock<Unit> block(scratch, g.head_size);
   const int64_t rows = end - begin, out_stride = g.heads * g.head_size;
   const int64_t key_words = column_block_words<Unit>(g.head_size);
-  const int32_t* starts = document_starts == nullptr ? nullptr : document_starts + batch * g.tokens;
   load_rows<Unit>(static_cast<const T*>(q) + (batch * g.tokens + begin) * g.columns + head * g.head_size,
                   g.columns, 0, rows, g.head_size, block.queries);
   block.start(rows);
-  int64_t first = starts == nullptr ? 0 : begin;
-  if (starts != nullptr) {
-    for (int64_t t = begin; t < end; ++t) first = smaller<int64_t>(first, starts[t]);
-  }
+  const KeyRange range = range_of_block(visible, begin, end);
+  const bool plain = g.plain();
+  const float scale = plain ? g.scale : 1.0f;
   float buffer[kMaskBuffer];
   const float* factors = nullptr;
-  for (int64_t at = first / kKeyBlock * kKeyBlock; at < end; at += kKeyBlock) {
-    const int64_t count = smaller(kKeyBlock, end - at);
+  for (int64_t at = range.begin / kKeyBlock * kKeyBlock; at < range.end; at += kKeyBlock) {
+    const int64_t count = smaller(kKeyBlock, range.end - at);
     const uint32_t* keys = static_cast<const uint32_t*>(packed) +
                            at / kKeyBlock * (key_words + row_block_words<Unit>(g.head_size));
     block.multiply_keys(rows, count, keys);
@@ -170,7 +167,8 @@ void attention_forward_block(const AttentionGeometry& g, const void* q, const vo
         factors = mask_factors(mask, static_cast<uint64_t>(batch * g.tokens + query),
                                static_cast<uint64_t>(head * g.tokens + at), kKeyBlock, buffer);
       }
-      block.fold(r, visible_keys(query, starts == nullptr ? 0 : starts[query], at), g.scale, factors);
+      if (!plain) shape_logits(g, head, at - query, block.logits + r * kKeyBlock);
+      block.fold(r, visible_keys(visible[query], at), scale, factors);
     }
     block.add_values(rows, count, smaller(kKeyBlock, g.tokens - at), keys + key_words);
   }
@@ -181,35 +179,39 @@ void attention_forward_block(const AttentionGeometry& g, const void* q, const vo
 }
 
 template <class Unit, class T>
-void attention_cached(const AttentionGeometry& g, const void* qkv, int64_t past, const void* keys,
-                      const void* values, int64_t kv_head, int64_t first_token, int64_t last_token, void* out,
-                      void* scratch_raw) {
+void attention_cached(const AttentionGeometry& g, const void* qkv, int64_t past, const KeyRange* visible,
+                      const void* keys, const void* values, int64_t kv_head, int64_t first_row,
+                      int64_t last_row, void* out, void* scratch_raw) {
   Scratch scratch{static_cast<char*>(scratch_raw)};
   QueryBlock<Unit> block(scratch, g.head_size);
   const int64_t key_words = column_block_words<Unit>(g.head_size);
   uint32_t* packed = scratch.take<uint32_t>(key_words + row_block_words<Unit>(g.head_size));
-  const int64_t group = g.heads / g.kv_heads, rows = (last_token - first_token) * group;
+  const int64_t group = g.heads / g.kv_heads, rows = last_row - first_row;
   const int64_t stride = g.kv_heads * g.head_size;
-  const int64_t end = past + last_token;  // keys seen by the last of these tokens
+  const KeyRange range = range_of_block(visible, first_row / group, (last_row - 1) / group + 1);
+  const bool plain = g.plain();
+  const float scale = plain ? g.scale : 1.0f;
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t token = first_token + r / group, head = kv_head * group + r % group;
+    const int64_t token = (first_row + r) / group, head = kv_head * group + (first_row + r) % group;
     load_rows<Unit>(static_cast<const T*>(qkv) + token * g.columns + head * g.head_size, g.columns, r, 1,
                     g.head_size, block.queries);
   }
   block.start(rows);
-  for (int64_t at = 0; at < end; at += kKeyBlock) {
-    const int64_t count = smaller(kKeyBlock, end - at), offset = at * stride + kv_head * g.head_size;
+  for (int64_t at = range.begin / kKeyBlock * kKeyBlock; at < range.end; at += kKeyBlock) {
+    const int64_t count = smaller(kKeyBlock, range.end - at), offset = at * stride + kv_head * g.head_size;
     pack_keys_and_values<Unit, T>(static_cast<const T*>(keys) + offset,
                                   static_cast<const T*>(values) + offset, stride, 0, count, count,
                                   g.head_size, packed);
     block.multiply_keys(rows, count, packed);
     for (int64_t r = 0; r < rows; ++r) {
-      block.fold(r, visible_keys(past + first_token + r / group, 0, at), g.scale, nullptr);
+      const int64_t token = (first_row + r) / group, head = kv_head * group + (first_row + r) % group;
+      if (!plain) shape_logits(g, head, at - (past + token), block.logits + r * kKeyBlock);
+      block.fold(r, visible_keys(visible[token], at), scale, nullptr);
     }
     block.add_values(rows, count, count, packed + key_words);
   }
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t token = first_token + r / group, head = kv_head * group + r % group;
+    const int64_t token = (first_row + r) / group, head = kv_head * group + (first_row + r) % group;
     block.finish(r, static_cast<T*>(out) + (token * g.heads + head) * g.head_size, nullptr);
   }
 }

@@ -182,14 +182,41 @@ struct Visible {
   MEGALITH_INLINE bool none() const { return high <= low; }
   MEGALITH_INLINE bool all() const { return low <= 0 && high >= kKeyBlock; }
 };
-MEGALITH_INLINE Visible visible_keys(int64_t query, int64_t document_start, int64_t block_begin) {
-  return {larger<int64_t>(document_start - block_begin, 0),
-          smaller<int64_t>(query + 1 - block_begin, kKeyBlock)};
+MEGALITH_INLINE Visible visible_keys(KeyRange range, int64_t block_begin) {
+  return {larger<int64_t>(range.begin - block_begin, 0),
+          smaller<int64_t>(range.end - block_begin, kKeyBlock)};
+}
+/// The keys that some query of begin .. end - 1 sees lie in one range.
+MEGALITH_INLINE KeyRange range_of_block(const KeyRange* visible, int64_t begin, int64_t end) {
+  KeyRange range = visible[begin];
+  for (int64_t t = begin + 1; t < end; ++t) {
+    range.begin = smaller(range.begin, visible[t].begin);
+    range.end = larger(range.end, visible[t].end);
+  }
+  return range;
 }
 /// All ones in the lanes of part v that are visible.
 MEGALITH_INLINE LaneIndex visible_lanes(Visible visible, int64_t v) {
   const LaneIndex lane = bit_cast<LaneIndex>(lane_numbers()) + static_cast<int32_t>(v * kLanes);
   return (lane >= static_cast<int32_t>(visible.low)) & (lane < static_cast<int32_t>(visible.high));
+}
+
+/// Makes logits of one row's products over a block of keys: cap * tanh(scale * product / cap), or ALiBi's
+/// scale * product + slope * (key - query). `distance` is that of the block's first key. Lanes that are not
+/// visible may hold anything before and after.
+inline void shape_logits(const AttentionGeometry& g, int64_t head, int64_t distance, float* row) {
+  const float slope = g.slopes == nullptr ? 0.0f : g.slopes[head];
+  const float inner = g.softcap > 0 ? g.scale / g.softcap : 0.0f;
+  for (int64_t v = 0; v < kRowVectors; ++v) {
+    Vector x = load_vector(row + v * kLanes);
+    if (g.softcap > 0) {
+      x = g.softcap * hyperbolic_tangent(x * inner);
+    } else {
+      const Vector lane = __builtin_convertvector(bit_cast<LaneIndex>(lane_numbers()), Vector);
+      x = x * g.scale + slope * (lane + static_cast<float>(distance + v * kLanes));
+    }
+    store_vector(row + v * kLanes, x);
+  }
 }
 
 }  // namespace megalith::cpu::MEGALITH_LEVEL

@@ -54,6 +54,16 @@ struct GemmKernels {
 struct AttentionGeometry {
   int64_t tokens, heads, kv_heads, head_size, columns;  // columns: of a row of qkv
   float scale;
+  float softcap = 0;              // 0 for none
+  const float* slopes = nullptr;  // ALiBi's, of each head; null for none. Not with a soft cap.
+
+  /// Whether the scaled products themselves are the logits.
+  bool plain() const { return softcap == 0 && slopes == nullptr; }
+};
+
+/// The keys begin .. end - 1 of its batch row that a query sees; never none.
+struct KeyRange {
+  int32_t begin, end;
 };
 
 /// Kernels that exist once a storage type (fp32, bf16, fp16).
@@ -115,18 +125,21 @@ struct AttentionKernels {
   /// Packs keys begin .. end - 1 (begin on a block boundary) of one head; k and v point at key 0.
   void (*pack)(const void* k, const void* v, int64_t row_stride, int64_t begin, int64_t end, int64_t keys,
                int64_t head_size, void* packed);
-  /// Query rows begin .. end - 1 of one batch row and one head.
+  /// Query rows begin .. end - 1 of one batch row and one head. `visible` holds one range a query of the
+  /// batch row. Key blocks that no query of a block sees cost nothing.
   void (*forward)(const AttentionGeometry& geometry, const void* q, const void* packed,
-                  const int32_t* document_starts, const MaskSource& mask, int64_t batch, int64_t head,
-                  int64_t begin, int64_t end, void* out, float* log_sum_exp, void* scratch);
+                  const KeyRange* visible, const MaskSource& mask, int64_t batch, int64_t head, int64_t begin,
+                  int64_t end, void* out, float* log_sum_exp, void* scratch);
   /// All queries that share one key/value head: gradients of those queries, keys and values.
-  void (*backward)(const AttentionGeometry& geometry, const void* qkv, const int32_t* document_starts,
+  void (*backward)(const AttentionGeometry& geometry, const void* qkv, const KeyRange* visible,
                    const MaskSource& mask, int64_t batch, int64_t kv_head, const void* out,
                    const float* log_sum_exp, const void* dout, void* dqkv, void* scratch);
-  /// One key/value head of one sequence: rows are (new token, query head of the group).
-  void (*cached)(const AttentionGeometry& geometry, const void* qkv, int64_t past, const void* keys,
-                 const void* values, int64_t kv_head, int64_t first_token, int64_t last_token, void* out,
-                 void* scratch);
+  /// One key/value head of one sequence. Row r is query head r % group of the new token r / group, where
+  /// `group` query heads share the key/value head; rows first .. last - 1, at most query_block. `visible`
+  /// holds one range a new token.
+  void (*cached)(const AttentionGeometry& geometry, const void* qkv, int64_t past, const KeyRange* visible,
+                 const void* keys, const void* values, int64_t kv_head, int64_t first, int64_t last,
+                 void* out, void* scratch);
 };
 
 struct AdamWStep {
