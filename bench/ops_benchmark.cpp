@@ -303,16 +303,16 @@ void add_streams(Bench& bench, int64_t n) {
     const TensorView qkv = bench.random(dtype, {n, 2304}), positions = bench.zeros(DType::i32, {n});
     const TensorView frequency = bench.random(DType::f32, {32});
     bench.add("rope " + type, Ceiling::memory, 2 * static_cast<double>(qkv.bytes()) * 2 / 3,
-              [=, &context] { rope(context, shape, RopeStyle::half, positions, frequency, false, qkv); });
+              [=, &context] { rope(context, shape, RopeStyle::half, positions, {frequency}, false, qkv); });
     const TensorView tokens = bench.zeros(DType::i32, {n}), table = bench.random(dtype, {50304, 768});
     const TensorView gradient = bench.zeros(DType::f32, {50304, 768});
     for (int64_t i = 0; i < n; ++i)
       tokens.data<int32_t>()[i] = static_cast<int32_t>(mix64(1, static_cast<uint64_t>(i)) % 50257);
     bench.add("embedding " + type + " forward", Ceiling::memory, 2 * narrow_bytes,
-              [=, &context] { embedding_forward(context, tokens, {}, table, {}, {}, y); });
+              [=, &context] { embedding_forward(context, tokens, table, 1, {}, {}, y); });
     bench.add("embedding " + type + " backward", Ceiling::memory,
               narrow_bytes + 8.0 * static_cast<double>(x.elements()), [=, &context] {
-                embedding_backward(context, x, tokens, {0, 50257}, {}, {}, gradient, {});
+                embedding_backward(context, x, tokens, {0, 50257}, 1, {}, gradient, {});
               });
   }
   const int64_t parameters = 124'475'904;

@@ -1,5 +1,7 @@
 #include "megalith/model/counts.h"
 
+#include <algorithm>
+
 #include "megalith/model/transformer.h"
 
 namespace megalith {
@@ -7,9 +9,11 @@ namespace megalith {
 namespace {
 
 std::string part_of(const std::string& name) {
-  if (name.starts_with("embedding.token")) return "token embedding";
+  if (name.starts_with("embedding.token.")) return "token embedding";
   if (name.starts_with("embedding.position")) return "position embedding";
+  if (name.starts_with("embedding.token_type")) return "token type embedding";
   if (name.find("norm") != std::string::npos) return "norms";
+  if (name.starts_with("pooler.")) return "pooler";
   if (name.find(".attention.") != std::string::npos) return "attention";
   if (name.find(".feed_forward.") != std::string::npos) return "feed-forward";
   return "output head";
@@ -46,16 +50,22 @@ double forward_flops_per_token(const ModelConfig& config, int64_t tokens) {
   double multiply_adds = 0;
   Transformer model(config);
   model.walk([&](Parameter& parameter) {
-    // Matrices of the blocks act once on every token; tables of embeddings are looked up.
+    // Matrices of the blocks act once on every token; tables of embeddings are looked up, and a pooler acts
+    // on one token of a sequence.
     if (parameter.shape.rank() == 2 && !parameter.name.starts_with("embedding.") &&
-        parameter.name != "head.weight") {
+        !parameter.name.starts_with("pooler.") && parameter.name != "head.weight") {
       multiply_adds += static_cast<double>(parameter.shape.elements());
     }
   });
-  multiply_adds += static_cast<double>(config.padded_vocabulary() * config.hidden_size);
-  // Scores and weighted values: 2 x T x heads x head size a layer.
-  multiply_adds += 2.0 * static_cast<double>(tokens) *
-                   static_cast<double>(config.num_heads * config.head_size * config.num_layers);
+  if (config.head != HeadKind::none) {
+    multiply_adds += static_cast<double>(config.padded_vocabulary() * config.hidden_size);
+  }
+  // Scores and weighted values: 2 x keys x heads x head size a layer.
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    const int64_t keys = config.layer_has_window(layer) ? std::min(tokens, config.window) : tokens;
+    multiply_adds +=
+        2.0 * static_cast<double>(keys) * static_cast<double>(config.num_heads * config.head_size);
+  }
   return 2.0 * multiply_adds;
 }
 

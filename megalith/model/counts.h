@@ -15,8 +15,8 @@ struct PartCount {
   int64_t parameters = 0;
 };
 
-/// Parameters by part (token embedding, position embedding, attention, feed-forward, norms, output head)
-/// without padding.
+/// Parameters by part (token, position and token type embedding, attention, feed-forward, norms, output head,
+/// pooler) without padding.
 std::vector<PartCount> count_parts(const ModelConfig& config);
 
 /// All parameters; with `padded`, the vocabulary tables count with their padding, as the papers do.
@@ -24,7 +24,8 @@ int64_t count_parameters(const ModelConfig& config, bool padded = false);
 
 /// Floating-point operations of one forward pass over one token of a sequence of `tokens`: matrix products of
 /// blocks and head, and attention counted in full (not halved for the causal mask), as Narayanan et al. 2021
-/// (eq. 3) do. A training step is three times that.
+/// (eq. 3) do, but for layers with a window, where a token sees no more than the window. A training step is
+/// three times that.
 double forward_flops_per_token(const ModelConfig& config, int64_t tokens);
 
 }  // namespace megalith

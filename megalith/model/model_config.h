@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "megalith/base/config.h"
+#include "megalith/nn/block_form.h"
+#include "megalith/nn/rope_frequencies.h"
 #include "megalith/ops/activation.h"
 #include "megalith/ops/norm.h"
 
@@ -39,18 +41,11 @@ inline constexpr std::array<std::string_view, 16> kModelFormNames = {
 enum class PositionKind { learned, rope, alibi, none };
 inline constexpr std::array<std::string_view, 4> kPositionKindNames = {"learned", "rope", "alibi", "none"};
 
-/// How rotary frequencies are stretched to contexts longer than those of the first training.
-enum class RopeScaling { none, linear, dynamic, yarn, llama3, longrope };
 inline constexpr std::array<std::string_view, 6> kRopeScalingNames = {"none", "linear", "dynamic",
                                                                       "yarn", "llama3", "longrope"};
 
-/// Where a branch is normalised: before it (x + f(norm(x))), behind the sum (norm(x + f(x))), or before it
-/// and again at its end (x + norm(f(norm(x)))).
-enum class NormPlacement { pre, post, both };
 inline constexpr std::array<std::string_view, 3> kNormPlacementNames = {"pre", "post", "both"};
 
-/// Attention then feed-forward; or both from the same stream, each with its norm or with one norm for both.
-enum class BranchOrder { sequential, parallel, parallel_shared_norm };
 inline constexpr std::array<std::string_view, 3> kBranchOrderNames = {"sequential", "parallel",
                                                                       "parallel_shared_norm"};
 

@@ -7,6 +7,49 @@ namespace megalith {
 
 namespace {
 
+RopeOptions rope_options(const ModelConfig& config, bool windowed) {
+  RopeOptions options;
+  options.columns = config.rotary_columns();
+  options.base = config.rope_base;
+  options.original_positions = config.rope_original_positions;
+  if (windowed && config.rope_window_base > 0) {
+    options.base = config.rope_window_base;
+    return options;
+  }
+  options.scaling = config.rope_scaling;
+  options.factor = config.rope_factor;
+  options.low_frequency_factor = config.rope_low_frequency_factor;
+  options.high_frequency_factor = config.rope_high_frequency_factor;
+  options.beta_fast = config.rope_beta_fast;
+  options.beta_slow = config.rope_beta_slow;
+  options.attention_factor = config.rope_attention_factor;
+  options.short_factors = config.rope_short_factors;
+  options.long_factors = config.rope_long_factors;
+  return options;
+}
+
+AttentionLayerOptions attention_options(const ModelConfig& config, int64_t layer) {
+  const bool windowed = config.layer_has_window(layer);
+  AttentionLayerOptions options;
+  options.layer = layer;
+  options.hidden = config.hidden_size;
+  options.heads = config.num_heads;
+  options.kv_heads = config.num_kv_heads;
+  options.head_size = config.head_size;
+  options.qkv_bias = config.has_bias(config.qkv_bias);
+  options.output_bias = config.has_bias(config.attention_output_bias);
+  options.dropout = config.attention_dropout;
+  options.scale = config.resolved_attention_scale();
+  options.causal = config.causal;
+  options.window = windowed ? config.window : 0;
+  options.softcap = config.attention_softcap;
+  options.alibi = config.positions == PositionKind::alibi;
+  options.qk_norm = config.qk_norm;
+  options.qk_norm_epsilon = config.norm_epsilon;
+  options.rope = rope_options(config, windowed);
+  return options;
+}
+
 BlockOptions block_options(const ModelConfig& config, int64_t layer) {
   const float std = static_cast<float>(config.init_std);
   const float output_std =
@@ -14,25 +57,19 @@ BlockOptions block_options(const ModelConfig& config, int64_t layer) {
           ? static_cast<float>(config.init_std / std::sqrt(2.0 * static_cast<double>(config.num_layers)))
           : std;
   BlockOptions options;
-  options.attention.layer = layer;
-  options.attention.hidden = config.hidden_size;
-  options.attention.heads = config.num_heads;
-  options.attention.kv_heads = config.num_kv_heads;
-  options.attention.head_size = config.head_size;
-  options.attention.bias = config.bias;
+  options.attention = attention_options(config, layer);
   options.attention.standard_deviation = std;
   options.attention.output_standard_deviation = output_std;
-  options.attention.dropout = config.attention_dropout;
-  options.attention.rotary_columns = config.rotary_columns();
-  options.attention.rotary_base = config.rope_base;
   options.feed_forward.hidden = config.hidden_size;
   options.feed_forward.inner = config.ffn_hidden_size;
   options.feed_forward.activation = config.activation;
-  options.feed_forward.bias = config.bias;
+  options.feed_forward.bias = config.has_bias(config.ffn_bias);
   options.feed_forward.standard_deviation = std;
   options.feed_forward.output_standard_deviation = output_std;
+  options.branches = config.branches;
+  options.branch.placement = config.norm_placement;
   options.branch.norm = config.norm;
-  options.branch.norm_bias = config.bias && config.norm == NormKind::layer;
+  options.branch.norm_bias = config.has_norm_bias();
   options.branch.norm_epsilon = config.norm_epsilon;
   options.branch.dropout = config.hidden_dropout;
   options.branch.layer = layer;
@@ -45,8 +82,14 @@ EmbeddingOptions embedding_options(const ModelConfig& config) {
   options.padded_vocabulary = config.padded_vocabulary();
   options.hidden = config.hidden_size;
   options.positions = config.positions == PositionKind::learned ? config.max_positions : 0;
+  options.token_types = config.token_types;
+  options.scale = config.embedding_scale;
   options.standard_deviation = static_cast<float>(config.init_std);
   options.dropout = config.embedding_dropout;
+  options.has_norm = config.embedding_norm;
+  options.norm = config.norm;
+  options.norm_bias = config.has_norm_bias();
+  options.norm_epsilon = config.norm_epsilon;
   return options;
 }
 
@@ -55,11 +98,19 @@ HeadOptions head_options(const ModelConfig& config) {
   options.vocabulary = config.vocab_size;
   options.padded_vocabulary = config.padded_vocabulary();
   options.hidden = config.hidden_size;
+  options.has_projection = config.head != HeadKind::none;
+  options.has_bias = config.head_bias;
   options.tied = config.tied_embeddings;
   options.standard_deviation = static_cast<float>(config.init_std);
+  options.has_final_norm = config.final_norm;
   options.norm = config.norm;
-  options.norm_bias = config.bias && config.norm == NormKind::layer;
+  options.norm_bias = config.has_norm_bias();
   options.norm_epsilon = config.norm_epsilon;
+  options.logit_rule = {static_cast<float>(config.logit_scale), static_cast<float>(config.logit_softcap)};
+  if (config.head == HeadKind::masked_language_model) {
+    options.transform = {config.hidden_size, config.activation,      options.standard_deviation,
+                         config.norm,        config.has_norm_bias(), config.norm_epsilon};
+  }
   return options;
 }
 
@@ -74,6 +125,7 @@ Transformer::Transformer(const ModelConfig& config, const TensorParallel& tensor
   }
   if (slice.has_head) {
     head_.emplace(head_options(config), slice.has_embedding ? &embedding_->token_table() : nullptr, tensor);
+    if (config.pooler) pooler_.emplace(config.hidden_size, static_cast<float>(config.init_std), tensor);
   }
 }
 
@@ -136,7 +188,9 @@ TensorView Transformer::forward_only(const Pass& pass, TensorView x, TensorView 
   };
   if (embedding_) {
     next_unit();
+    const size_t before = pass.saved.size();
     embedding_->forward(forward, x);
+    pass.saved.truncate(before);
   }
   for (const Block& block : blocks_) {
     next_unit();
@@ -160,10 +214,16 @@ void Transformer::loss(const Pass& pass, TensorView losses) const {
   head_loss(pass, forward_only(pass, x, y), losses);
 }
 
+void Transformer::check_whole(const char* what) const {
+  check(tensor_.size() == 1 && embedding_ && head_, "{} runs on whole models, not on the part of a rank",
+        what);
+}
+
 void Transformer::forward_cached(const ExecContext& exec, TensorView token_ids, ModelCache& cache,
                                  TensorView logits) const {
-  check(tensor_.size() == 1 && embedding_ && head_,
-        "generation runs on whole models, not on the part of a rank");
+  check_whole("generation");
+  check(config_.causal,
+        "a model whose tokens see the tokens behind them (causal = false) cannot generate token by token");
   const int64_t tokens = token_ids.rows() * token_ids.columns();
   check(cache.length + tokens <= cache.capacity, "{} tokens do not fit a cache of {} that holds {}", tokens,
         cache.capacity, cache.length);
@@ -174,13 +234,40 @@ void Transformer::forward_cached(const ExecContext& exec, TensorView token_ids, 
   for (int64_t t = 0; t < tokens; ++t) positions.data<int32_t>()[t] = static_cast<int32_t>(cache.length + t);
   const TensorView x =
       exec.workspace.allocate(embedding_->token_table().value.dtype(), {tokens, config_.hidden_size});
-  embedding_->forward_only(exec, token_ids, positions, x);
+  TokenBatch batch;
+  batch.batch = 1;
+  batch.tokens = tokens;
+  batch.token_ids = token_ids;
+  batch.positions = positions;
+  embedding_->forward_only(exec, batch, x);
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     blocks_[layer].forward_cached(exec, positions, cache.length, cache.layers[layer], x);
   }
   cache.length += tokens;
   if (logits.empty()) return;
-  head_->logits(exec, x.slice(tokens - logits.rows(), tokens), logits);
+  const TensorView last = x.slice(tokens - logits.rows(), tokens);
+  const TensorView hidden = exec.workspace.allocate(x.dtype(), last.shape());
+  head_->hidden_states(exec, last, hidden);
+  head_->logits(exec, hidden, logits);
+}
+
+void Transformer::encode(const ExecContext& exec, const TokenBatch& batch, TensorView hidden) const {
+  check_whole("encoding");
+  ArenaScope scope(exec.workspace);
+  const TensorView x = exec.workspace.allocate(hidden.dtype(), {batch.rows(), config_.hidden_size});
+  embedding_->forward_only(exec, batch, x);
+  for (const Block& block : blocks_) block.forward_only(exec, batch, x);
+  head_->hidden_states(exec, x, hidden);
+}
+
+void Transformer::logits(const ExecContext& exec, TensorView hidden, TensorView logits) const {
+  check_whole("the output head");
+  head_->logits(exec, hidden, logits);
+}
+
+void Transformer::pool(const ExecContext& exec, TensorView first, TensorView pooled) const {
+  check(pooler_.has_value(), "this model has no pooler");
+  pooler_->forward(exec, first, pooled);
 }
 
 void Transformer::walk(const ParameterVisitor& visitor) {
@@ -193,13 +280,17 @@ int64_t Transformer::units() const {
 
 void Transformer::walk_unit(int64_t unit, const ParameterVisitor& visitor) {
   if (embedding_ && unit-- == 0) return embedding_->visit(visitor);
-  if (unit == static_cast<int64_t>(blocks_.size())) return head_->visit(visitor);
+  if (unit == static_cast<int64_t>(blocks_.size())) {
+    head_->visit(visitor);
+    if (pooler_) pooler_->visit(visitor);
+    return;
+  }
   blocks_[static_cast<size_t>(unit)].visit(visitor);
 }
 
 size_t Transformer::kept_bytes(int64_t rows, size_t element, Recompute recompute) const {
   const size_t stream = static_cast<size_t>(tensor_.stream_rows(rows) * config_.hidden_size) * element;
-  size_t bytes = stream;
+  size_t bytes = stream + (embedding_ ? embedding_->saved_bytes(rows, element) : 0);
   for (const Block& block : blocks_) bytes += stream + block.saved_bytes(rows, element, recompute);
   return bytes;
 }

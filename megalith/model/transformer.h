@@ -1,4 +1,4 @@
-// A decoder-only transformer assembled from a ModelConfig.
+// A transformer, decoder or encoder, assembled from a ModelConfig.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,7 @@
 #include "megalith/nn/block.h"
 #include "megalith/nn/embedding_layer.h"
 #include "megalith/nn/language_model_head.h"
+#include "megalith/nn/pooler.h"
 
 namespace megalith {
 
@@ -60,12 +61,23 @@ class Transformer {
   void head_loss(const Pass& pass, TensorView y, TensorView losses) const;
 
   /// Appends tokens [T] I32 to the cached sequence and gives the logits of the last `logits.rows()` of them:
-  /// logits [rows, V padded] F32. Throws Error when the cache or the model's positions do not hold them, or
-  /// when the model is shared by ranks.
+  /// logits [rows, V padded] F32. Throws Error when the cache or the model's positions do not hold them, when
+  /// the model is shared by ranks, or when it is not causal.
   void forward_cached(const ExecContext& exec, TensorView token_ids, ModelCache& cache,
                       TensorView logits) const;
 
-  /// Every parameter once, in one order: embedding, blocks, final norm, head.
+  /// The hidden states of whole sequences at once, behind the final norm if the model has one: hidden [N,C]
+  /// of the model's type, for causal models and encoders alike. `batch` needs no targets; documents packed
+  /// into a sequence do not see each other. Not for a model shared by ranks; neither are the next two.
+  void encode(const ExecContext& exec, const TokenBatch& batch, TensorView hidden) const;
+  /// logits [n, V padded] F32 of n hidden states; columns from V on mean nothing. Throws Error without a
+  /// head.
+  void logits(const ExecContext& exec, TensorView hidden, TensorView logits) const;
+  /// pooled [B,C] from the hidden states [B,C] of the first tokens of B sequences. Throws Error without a
+  /// pooler.
+  void pool(const ExecContext& exec, TensorView first, TensorView pooled) const;
+
+  /// Every parameter once, in one order: embedding, blocks, final norm, head, pooler.
   void walk(const ParameterVisitor& visitor);
   /// The same by units: the embedding if it is there, each block, the head if it is there.
   int64_t units() const;
@@ -82,12 +94,15 @@ class Transformer {
   size_t transient_bytes(int64_t rows, size_t element, Recompute recompute) const;
 
  private:
+  void check_whole(const char* what) const;
+
   ModelConfig config_;
   TensorParallel tensor_;
   ModelSlice slice_;
   std::optional<EmbeddingLayer> embedding_;
   std::vector<Block> blocks_;
   std::optional<LanguageModelHead> head_;
+  std::optional<Pooler> pooler_;
 };
 
 /// An empty cache for `capacity` tokens of dtype `dtype`, cut from `arena`.

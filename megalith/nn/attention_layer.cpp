@@ -1,8 +1,21 @@
 #include "megalith/nn/attention_layer.h"
 
-#include <cmath>
+#include "megalith/nn/alibi.h"
+#include "megalith/ops/head_norm.h"
 
 namespace megalith {
+
+namespace {
+
+// Ranks hold copies, and each sums the gradient over its own heads.
+Parameter make_head_norm(const std::string& name, int64_t head_size, const TensorParallel& tensor) {
+  Parameter parameter = make_parameter(name, {head_size}, {Initialization::Kind::ones, 0}, false);
+  parameter.is_copy = tensor.rank() > 0;
+  parameter.gradient_is_partial = tensor.size() > 1;
+  return parameter;
+}
+
+}  // namespace
 
 AttentionLayer::AttentionLayer(const std::string& name, const AttentionLayerOptions& options,
                                const TensorParallel& tensor)
@@ -13,31 +26,29 @@ AttentionLayer::AttentionLayer(const std::string& name, const AttentionLayerOpti
       packed_(name + ".query_key_value", options.hidden,
               {options.heads * options.head_size, options.kv_heads * options.head_size,
                options.kv_heads * options.head_size},
-              options.bias, options.standard_deviation, tensor, "columns of attention heads"),
-      output_(name + ".output", options.heads * options.head_size, options.hidden, options.bias,
-              options.output_standard_deviation, tensor, "columns of attention heads") {
+              options.qkv_bias, options.standard_deviation, tensor, "columns of attention heads"),
+      query_norm_(make_head_norm(name + ".query_norm.weight", options.head_size, tensor)),
+      key_norm_(make_head_norm(name + ".key_norm.weight", options.head_size, tensor)),
+      output_(name + ".output", options.heads * options.head_size, options.hidden, options.output_bias,
+              options.output_standard_deviation, tensor, "columns of attention heads"),
+      rope_(options.rope) {
   check(options.heads % tensor.size() == 0 && options.kv_heads % tensor.size() == 0,
         "{} heads and {} key/value heads cannot be shared equally by {} tensor-parallel ranks", options.heads,
         options.kv_heads, tensor.size());
-  for (int64_t i = 0; i < options.rotary_columns / 2; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(options.rotary_columns);
-    inverse_frequency_.push_back(static_cast<float>(std::pow(options.rotary_base, -exponent)));
+  if (options.alibi) {
+    const std::vector<float> all = alibi_slopes(options.heads);
+    slopes_.assign(all.begin() + first_head_, all.begin() + first_head_ + heads_);
   }
 }
 
 AttentionShape AttentionLayer::shape(int64_t batch, int64_t tokens) const {
-  return {batch,
-          tokens,
-          heads_,
-          kv_heads_,
-          options_.head_size,
-          static_cast<float>(1.0 / std::sqrt(static_cast<double>(options_.head_size)))};
-}
-
-TensorView AttentionLayer::inverse_frequency() const {
-  return {const_cast<float*>(inverse_frequency_.data()),
-          DType::f32,
-          {static_cast<int64_t>(inverse_frequency_.size())}};
+  AttentionShape shape{
+      batch, tokens, heads_, kv_heads_, options_.head_size, static_cast<float>(options_.scale)};
+  shape.causal = options_.causal;
+  shape.window = options_.window;
+  shape.softcap = static_cast<float>(options_.softcap);
+  if (!slopes_.empty()) shape.slopes = {const_cast<float*>(slopes_.data()), DType::f32, {heads_}};
+  return shape;
 }
 
 // The mask of a head is that of its number in the whole layer.
@@ -47,14 +58,30 @@ Dropout AttentionLayer::dropout(const Pass& pass) const {
   return dropout;
 }
 
+void AttentionLayer::project(const ExecContext& exec, const AttentionShape& shape, TensorView x,
+                             TensorView positions, int64_t length, TensorView qkv, TensorView before,
+                             TensorView rstd) const {
+  packed_.forward(exec, x, qkv);
+  if (options_.qk_norm) {
+    head_norm_forward(exec, shape, query_norm_.value, key_norm_.value,
+                      static_cast<float>(options_.qk_norm_epsilon), qkv, before, rstd);
+  }
+  if (rope_.rotates()) {
+    ArenaScope scope(exec.workspace);
+    rope(exec, shape, RopeStyle::half, positions, rope_.angles(exec, length), false, qkv);
+  }
+}
+
 void AttentionLayer::forward(const Pass& pass, TensorView x, TensorView y) const {
   const AttentionShape s = shape(pass.batch.batch, pass.batch.tokens);
-  const int64_t rows = pass.batch.rows();
+  const int64_t rows = pass.batch.rows(), normalized_heads = s.heads + s.kv_heads;
   const TensorView qkv = pass.saved.push(x.dtype(), {rows, s.packed_columns()});
-  packed_.forward(pass.exec, x, qkv);
-  if (options_.rotary_columns > 0) {
-    rope(pass.exec, s, RopeStyle::half, pass.batch.positions, inverse_frequency(), false, qkv);
+  TensorView before, rstd;
+  if (options_.qk_norm) {
+    before = pass.saved.push(x.dtype(), {rows, normalized_heads * s.head_size});
+    rstd = pass.saved.push(DType::f32, {rows * normalized_heads});
   }
+  project(pass.exec, s, x, pass.batch.positions, s.tokens, qkv, before, rstd);
   const TensorView out = pass.saved.push(x.dtype(), {rows, s.heads * s.head_size});
   const TensorView log_sum_exp = pass.saved.push(DType::f32, {s.batch, s.heads, s.tokens});
   attention_forward(pass.exec, s, qkv, pass.batch.document_starts, dropout(pass), out, log_sum_exp);
@@ -62,45 +89,67 @@ void AttentionLayer::forward(const Pass& pass, TensorView x, TensorView y) const
 }
 
 void AttentionLayer::backward(const Pass& pass, TensorView dy, TensorView x, TensorView dx) {
+  const ExecContext& exec = pass.exec;
   const AttentionShape s = shape(pass.batch.batch, pass.batch.tokens);
   const TensorView log_sum_exp = pass.saved.pop();
   const TensorView out = pass.saved.pop();
+  const TensorView rstd = options_.qk_norm ? pass.saved.pop() : TensorView();
+  const TensorView before = options_.qk_norm ? pass.saved.pop() : TensorView();
   const TensorView qkv = pass.saved.pop();
-  ArenaScope scope(pass.exec.workspace);
-  const TensorView dout = pass.exec.workspace.allocate(dy.dtype(), out.shape());
-  output_.backward(pass.exec, dy, out, dout);
-  const TensorView dqkv = pass.exec.workspace.allocate(dy.dtype(), qkv.shape());
-  attention_backward(pass.exec, s, qkv, pass.batch.document_starts, dropout(pass), out, log_sum_exp, dout,
-                     dqkv);
-  if (options_.rotary_columns > 0) {
-    rope(pass.exec, s, RopeStyle::half, pass.batch.positions, inverse_frequency(), true, dqkv);
+  ArenaScope scope(exec.workspace);
+  const TensorView dout = exec.workspace.allocate(dy.dtype(), out.shape());
+  output_.backward(exec, dy, out, dout);
+  const TensorView dqkv = exec.workspace.allocate(dy.dtype(), qkv.shape());
+  attention_backward(exec, s, qkv, pass.batch.document_starts, dropout(pass), out, log_sum_exp, dout, dqkv);
+  if (rope_.rotates()) {
+    rope(exec, s, RopeStyle::half, pass.batch.positions, rope_.angles(exec, s.tokens), true, dqkv);
   }
-  packed_.backward(pass.exec, dqkv, x, dx);
+  if (options_.qk_norm) {
+    query_norm_.start_gradient_zeroed(exec);
+    key_norm_.start_gradient_zeroed(exec);
+    head_norm_backward(exec, s, query_norm_.value, key_norm_.value, before, rstd, dqkv, query_norm_.gradient,
+                       key_norm_.gradient);
+  }
+  packed_.backward(exec, dqkv, x, dx);
 }
 
-void AttentionLayer::forward_cached(const ExecContext& context, TensorView x, TensorView positions,
-                                    int64_t past, LayerCache& cache, TensorView y) const {
+void AttentionLayer::forward_only(const ExecContext& exec, const TokenBatch& batch, TensorView x,
+                                  TensorView y) const {
+  const AttentionShape s = shape(batch.batch, batch.tokens);
+  ArenaScope scope(exec.workspace);
+  const TensorView qkv = exec.workspace.allocate(x.dtype(), {x.rows(), s.packed_columns()});
+  project(exec, s, x, batch.positions, s.tokens, qkv, {}, {});
+  const TensorView out = exec.workspace.allocate(x.dtype(), {x.rows(), s.heads * s.head_size});
+  const TensorView log_sum_exp = exec.workspace.allocate(DType::f32, {s.batch, s.heads, s.tokens});
+  attention_forward(exec, s, qkv, batch.document_starts, {}, out, log_sum_exp);
+  output_.forward(exec, out, y);
+}
+
+void AttentionLayer::forward_cached(const ExecContext& exec, TensorView x, TensorView positions, int64_t past,
+                                    LayerCache& cache, TensorView y) const {
   const AttentionShape s = shape(1, x.rows());
-  ArenaScope scope(context.workspace);
-  const TensorView qkv = context.workspace.allocate(x.dtype(), {x.rows(), s.packed_columns()});
-  packed_.forward(context, x, qkv);
-  if (options_.rotary_columns > 0) {
-    rope(context, s, RopeStyle::half, positions, inverse_frequency(), false, qkv);
-  }
-  const TensorView out = context.workspace.allocate(x.dtype(), {x.rows(), s.heads * s.head_size});
-  attention_with_cache(context, s, qkv, past, cache.keys, cache.values, out);
-  output_.forward(context, out, y);
+  ArenaScope scope(exec.workspace);
+  const TensorView qkv = exec.workspace.allocate(x.dtype(), {x.rows(), s.packed_columns()});
+  project(exec, s, x, positions, past + s.tokens, qkv, {}, {});
+  const TensorView out = exec.workspace.allocate(x.dtype(), {x.rows(), s.heads * s.head_size});
+  attention_with_cache(exec, s, qkv, past, cache.keys, cache.values, out);
+  output_.forward(exec, out, y);
 }
 
 void AttentionLayer::visit(const ParameterVisitor& visitor) {
   packed_.visit(visitor);
+  if (options_.qk_norm) {
+    visitor(query_norm_);
+    visitor(key_norm_);
+  }
   output_.visit(visitor);
 }
 
 size_t AttentionLayer::saved_bytes(int64_t rows, size_t element) const {
-  const int64_t columns = (2 * heads_ + 2 * kv_heads_) * options_.head_size;
+  const int64_t normalized_heads = options_.qk_norm ? heads_ + kv_heads_ : 0;
+  const int64_t columns = (2 * heads_ + 2 * kv_heads_ + normalized_heads) * options_.head_size;
   return static_cast<size_t>(rows) *
-         (static_cast<size_t>(columns) * element + static_cast<size_t>(heads_) * 4);
+         (static_cast<size_t>(columns) * element + static_cast<size_t>(heads_ + normalized_heads) * 4);
 }
 
 }  // namespace megalith

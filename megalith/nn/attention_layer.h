@@ -1,5 +1,5 @@
-// Multi-head (or grouped-query) causal self-attention: packed projection, optional rotary embedding,
-// attention, output projection.
+// Multi-head (or grouped-query) self-attention: packed projection, optional norm of queries and keys,
+// optional rotary embedding, attention, output projection.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 #include "megalith/nn/linear.h"
 #include "megalith/nn/pass.h"
+#include "megalith/nn/rope_frequencies.h"
 #include "megalith/ops/attention.h"
-#include "megalith/ops/rope.h"
 
 namespace megalith {
 
@@ -16,12 +16,18 @@ struct AttentionLayerOptions {
   int64_t layer = 0;
   int64_t hidden = 0;
   int64_t heads = 0, kv_heads = 0, head_size = 0;
-  bool bias = true;
+  bool qkv_bias = true, output_bias = true;
   float standard_deviation = 0.02f, output_standard_deviation = 0.02f;
   double dropout = 0;
-  /// Columns of each head that rotate; 0 without rotary embedding.
-  int64_t rotary_columns = 0;
-  double rotary_base = 10000;
+  double scale = 0;  // of the products of queries and keys
+  bool causal = true;
+  int64_t window = 0;  // 0 without
+  double softcap = 0;  // 0 without
+  bool alibi = false;
+  /// RMSNorm of each head of queries and keys, before they rotate.
+  bool qk_norm = false;
+  double qk_norm_epsilon = 1e-6;
+  RopeOptions rope;
 };
 
 /// Keys and values of one sequence in one layer, [capacity, K*D] each.
@@ -39,8 +45,12 @@ class AttentionLayer {
   void forward(const Pass& pass, TensorView x, TensorView y) const;
   /// dx, a partial sum over ranks, is assigned; x is the forward input.
   void backward(const Pass& pass, TensorView dy, TensorView x, TensorView dx);
-  /// T new tokens of one sequence at positions past .. past+T-1.
-  void forward_cached(const ExecContext& context, TensorView x, TensorView positions, int64_t past,
+  /// Without saving anything.
+  void forward_only(const ExecContext& exec, const TokenBatch& batch, TensorView x, TensorView y) const;
+  /// T new tokens of one sequence at positions past .. past+T-1, for layers that are causal. Rotary scalings
+  /// that depend on the length (dynamic, longrope) take past + T for it, and leave the keys of the cache as
+  /// they are.
+  void forward_cached(const ExecContext& exec, TensorView x, TensorView positions, int64_t past,
                       LayerCache& cache, TensorView y) const;
   void visit(const ParameterVisitor& visitor);
   /// Bytes that forward saves for `rows` rows.
@@ -48,15 +58,20 @@ class AttentionLayer {
 
  private:
   AttentionShape shape(int64_t batch, int64_t tokens) const;
-  TensorView inverse_frequency() const;
   Dropout dropout(const Pass& pass) const;
+  /// The queries, keys and values of x, as attention multiplies them. `before` and `rstd` keep what the norm
+  /// of the heads needs in the backward pass; empty without one.
+  void project(const ExecContext& exec, const AttentionShape& shape, TensorView x, TensorView positions,
+               int64_t length, TensorView qkv, TensorView before, TensorView rstd) const;
 
   AttentionLayerOptions options_;
   int64_t heads_, kv_heads_;  // of this rank
   int64_t first_head_;
   ColumnParallelLinear packed_;
+  Parameter query_norm_, key_norm_;  // [D], of all heads
   RowParallelLinear output_;
-  std::vector<float> inverse_frequency_;
+  RopeFrequencies rope_;
+  std::vector<float> slopes_;  // of this rank's heads
 };
 
 }  // namespace megalith

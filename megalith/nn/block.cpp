@@ -13,27 +13,31 @@ ResidualBranchOptions branch_options(ResidualBranchOptions options, uint32_t whi
 
 Block::Block(const std::string& name, const BlockOptions& options, const TensorParallel& tensor)
     : hidden_(options.attention.hidden),
+      branches_(options.branches),
       tensor_(tensor),
-      attention_(name + ".attention_norm", name + ".attention", hidden_, branch_options(options.branch, 0),
-                 options.attention, tensor),
-      feed_forward_(name + ".feed_forward_norm", name + ".feed_forward", hidden_,
-                    branch_options(options.branch, 1), options.feed_forward, tensor) {}
+      attention_(name + ".attention", hidden_, branch_options(options.branch, 0), options.attention, tensor),
+      feed_forward_(name + ".feed_forward", hidden_, branch_options(options.branch, 1), options.feed_forward,
+                    tensor,
+                    options.branches == BranchOrder::parallel_shared_norm ? attention_.norm() : nullptr) {
+  check(!parallel() || options.branch.placement == NormPlacement::pre,
+        "{}: parallel branches are normalised before them only", name);
+}
 
 void Block::forward(const Pass& pass, TensorView x, TensorView y) const {
   Saved& saved = pass.saved;
   const Saved::Transient block_dropped(saved, pass.recompute == Recompute::full);
   const size_t before = saved.size();
-  const TensorView middle = saved.push(x.dtype(), x.shape());
+  const TensorView middle = parallel() ? y : saved.push(x.dtype(), x.shape());
   const size_t with_middle = saved.size();
   {
     const Saved::Transient attention_dropped(saved, pass.recompute != Recompute::none);
-    attention_.forward(pass, x, middle);
+    attention_.forward(pass, x, x, middle);
   }
   if (pass.recompute != Recompute::none) saved.truncate(with_middle);
-  feed_forward_.forward(pass, middle, y);
+  feed_forward_.forward(pass, parallel() ? x : middle, middle, y);
   if (pass.recompute == Recompute::full) {
     saved.truncate(before);
-  } else {
+  } else if (!parallel()) {
     saved.keep(middle);
   }
 }
@@ -41,28 +45,52 @@ void Block::forward(const Pass& pass, TensorView x, TensorView y) const {
 void Block::backward(const Pass& pass, TensorView x, TensorView d) {
   Saved& saved = pass.saved;
   const Saved::Transient computed_again(saved, pass.recompute == Recompute::full);
-  if (pass.recompute == Recompute::full) {
-    const TensorView middle = saved.push(x.dtype(), x.shape());
-    attention_.forward(pass, x, middle);
-    feed_forward_.forward(pass, middle, TensorView());
-    saved.keep(middle);
+  ArenaScope scope(pass.exec.workspace);
+  // Both of two parallel branches need the gradient as it comes, while d takes up their parts.
+  TensorView dy = d, middle = x;
+  if (parallel()) {
+    dy = pass.exec.workspace.allocate(d.dtype(), d.shape());
+    convert(pass.exec, d, dy);
   }
-  const TensorView middle = saved.pop();
-  feed_forward_.backward(pass, middle, d);
+  if (pass.recompute == Recompute::full) {
+    if (!parallel()) middle = saved.push(x.dtype(), x.shape());
+    attention_.forward(pass, x, x, parallel() ? TensorView() : middle);
+    feed_forward_.forward(pass, middle, middle, TensorView());
+    if (!parallel()) saved.keep(middle);
+  }
+  if (!parallel()) middle = saved.pop();
+  feed_forward_.backward(pass, middle, dy, d);
   const Saved::Transient attention_again(saved, pass.recompute != Recompute::none);
-  if (pass.recompute == Recompute::attention) attention_.forward(pass, x, TensorView());
-  attention_.backward(pass, x, d);
-  saved.pop();  // the tensor in the middle
+  if (pass.recompute == Recompute::attention) attention_.forward(pass, x, x, TensorView());
+  attention_.backward(pass, x, dy, d);
+  if (!parallel()) saved.pop();  // the tensor in the middle
   saved.release();
+}
+
+template <class ApplyAttention>
+void Block::apply(const ExecContext& exec, TensorView x, ApplyAttention&& apply_attention) const {
+  ArenaScope scope(exec.workspace);
+  TensorView input = x;
+  if (parallel()) {
+    input = exec.workspace.allocate(x.dtype(), x.shape());
+    convert(exec, x, input);
+  }
+  attention_.apply(exec, input, x, apply_attention);
+  feed_forward_.apply(exec, input, x, [&](const FeedForward& layer, TensorView from, TensorView to) {
+    layer.forward_only(exec, from, to);
+  });
+}
+
+void Block::forward_only(const ExecContext& exec, const TokenBatch& batch, TensorView x) const {
+  apply(exec, x, [&](const AttentionLayer& layer, TensorView from, TensorView to) {
+    layer.forward_only(exec, batch, from, to);
+  });
 }
 
 void Block::forward_cached(const ExecContext& exec, TensorView positions, int64_t past, LayerCache& cache,
                            TensorView x) const {
-  attention_.apply(exec, x, [&](const AttentionLayer& layer, TensorView input, TensorView output) {
-    layer.forward_cached(exec, input, positions, past, cache, output);
-  });
-  feed_forward_.apply(exec, x, [&](const FeedForward& layer, TensorView input, TensorView output) {
-    layer.forward_only(exec, input, output);
+  apply(exec, x, [&](const AttentionLayer& layer, TensorView from, TensorView to) {
+    layer.forward_cached(exec, from, positions, past, cache, to);
   });
 }
 
@@ -73,7 +101,7 @@ void Block::visit(const ParameterVisitor& visitor) {
 
 size_t Block::saved_bytes(int64_t rows, size_t element, Recompute recompute) const {
   if (recompute == Recompute::full) return 0;
-  const size_t middle = static_cast<size_t>(tensor_.stream_rows(rows) * hidden_) * element;
+  const size_t middle = parallel() ? 0 : static_cast<size_t>(tensor_.stream_rows(rows) * hidden_) * element;
   const size_t feed_forward = feed_forward_.saved_bytes(rows, hidden_, element);
   const size_t attention = recompute == Recompute::none ? attention_.saved_bytes(rows, hidden_, element) : 0;
   return middle + feed_forward + attention;

@@ -1,4 +1,4 @@
-// A transformer block: an attention branch, then a feed-forward branch.
+// A transformer block: an attention branch and a feed-forward branch, one behind the other or side by side.
 #pragma once
 
 #include <string>
@@ -12,10 +12,14 @@ namespace megalith {
 struct BlockOptions {
   AttentionLayerOptions attention;
   FeedForwardOptions feed_forward;
+  BranchOrder branches = BranchOrder::sequential;
   /// Norm and dropout of both branches.
   ResidualBranchOptions branch;
 };
 
+/// sequential: z = attention branch of x, y = feed-forward branch of z. parallel: both branches of x are
+/// added to x; a shared norm is applied for each of them by itself, so that recompute and the messages of a
+/// block are those of every other form.
 class Block {
  public:
   Block(const std::string& name, const BlockOptions& options, const TensorParallel& tensor);
@@ -25,7 +29,9 @@ class Block {
   void forward(const Pass& pass, TensorView x, TensorView y) const;
   /// `d` holds the gradient with respect to y and receives the one with respect to x.
   void backward(const Pass& pass, TensorView x, TensorView d);
-  /// T new tokens of one sequence at positions past ..; x [T,C] is replaced by the output.
+  /// x [N,C] is replaced by the output, without saving anything.
+  void forward_only(const ExecContext& exec, const TokenBatch& batch, TensorView x) const;
+  /// The same for T new tokens of one sequence at positions past ..
   void forward_cached(const ExecContext& exec, TensorView positions, int64_t past, LayerCache& cache,
                       TensorView x) const;
   void visit(const ParameterVisitor& visitor);
@@ -36,7 +42,12 @@ class Block {
   size_t recomputed_bytes(int64_t rows, size_t element, Recompute recompute) const;
 
  private:
+  bool parallel() const { return branches_ != BranchOrder::sequential; }
+  template <class ApplyAttention>
+  void apply(const ExecContext& exec, TensorView x, ApplyAttention&& apply_attention) const;
+
   int64_t hidden_;
+  BranchOrder branches_;
   TensorParallel tensor_;
   ResidualBranch<AttentionLayer> attention_;
   ResidualBranch<FeedForward> feed_forward_;

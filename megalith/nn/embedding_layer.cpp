@@ -1,7 +1,6 @@
 #include "megalith/nn/embedding_layer.h"
 
 #include "megalith/ops/elementwise.h"
-#include "megalith/ops/embedding.h"
 
 namespace megalith {
 
@@ -12,50 +11,94 @@ EmbeddingLayer::EmbeddingLayer(const EmbeddingOptions& options, const TensorPara
       token_(make_vocabulary_table("embedding.token.weight", share_, options.hidden,
                                    options.standard_deviation, tensor)),
       position_(make_parameter("embedding.position.weight", {options.positions, options.hidden},
-                               {Initialization::Kind::normal, options.standard_deviation}, true)) {
-  position_.is_copy = tensor.rank() > 0;
+                               {Initialization::Kind::normal, options.standard_deviation}, true)),
+      type_(make_parameter("embedding.token_type.weight", {options.token_types, options.hidden},
+                           {Initialization::Kind::normal, options.standard_deviation}, true)) {
+  position_.is_copy = type_.is_copy = tensor.rank() > 0;
+  if (options.has_norm) {
+    norm_.emplace("embedding.norm", options.norm, options.hidden, options.norm_bias, options.norm_epsilon,
+                  tensor);
+  }
 }
 
 Dropout EmbeddingLayer::dropout(const Pass& pass) const {
-  return pass.dropout(options_.dropout, RandomUse::embedding_dropout, 0);
+  Dropout dropout = pass.dropout(options_.dropout, RandomUse::embedding_dropout, 0);
+  dropout.first_position += static_cast<uint64_t>(tensor_.first_stream_row(pass.batch.rows()));
+  return dropout;
+}
+
+AddedEmbeddings EmbeddingLayer::added(const TokenBatch& batch) const {
+  AddedEmbeddings added;
+  if (options_.positions > 0) {
+    added.positions = tensor_.own_rows(batch.positions);
+    added.position_table = position_.value;
+  }
+  if (options_.token_types > 0) {
+    if (!batch.token_types.empty()) added.types = tensor_.own_rows(batch.token_types);
+    added.type_table = type_.value;
+  }
+  return added;
 }
 
 void EmbeddingLayer::forward(const Pass& pass, TensorView y) const {
   const TokenBatch& batch = pass.batch;
+  const TensorView sum = norm_ ? pass.saved.push(y.dtype(), y.shape()) : y;
+  const Dropout mask = norm_ ? Dropout() : dropout(pass);
+  const float scale = static_cast<float>(options_.scale);
   if (tensor_.size() == 1) {
-    embedding_forward(pass.exec, batch.token_ids, batch.positions, token_.value, position_table(),
-                      dropout(pass), y);
-    return;
+    embedding_forward(pass.exec, batch.token_ids, token_.value, scale, added(batch), mask, sum);
+  } else {
+    ArenaScope scope(pass.exec.workspace);
+    const TensorView tokens = pass.exec.workspace.allocate(y.dtype(), {batch.rows(), options_.hidden});
+    embedding_lookup_part(pass.exec, batch.token_ids, token_.value, share_.part, tokens);
+    tensor_.reduce(pass.exec, tokens);
+    embedding_finish(pass.exec, tensor_.own_rows(tokens), scale, added(batch), mask, sum);
   }
-  ArenaScope scope(pass.exec.workspace);
-  const TensorView tokens = pass.exec.workspace.allocate(y.dtype(), {batch.rows(), options_.hidden});
-  embedding_lookup_part(pass.exec, batch.token_ids, token_.value, share_.part, tokens);
-  tensor_.reduce(pass.exec, tokens);
-  Dropout mask = dropout(pass);
-  mask.first_position += static_cast<uint64_t>(tensor_.first_stream_row(batch.rows()));
-  embedding_finish(pass.exec, tensor_.own_rows(tokens), tensor_.own_rows(batch.positions), position_table(),
-                   mask, y);
+  if (!norm_) return;
+  norm_->forward(pass.exec, sum, y, pass.saved);
+  pass.saved.keep(sum);
+  dropout_backward(pass.exec, y, dropout(pass), y);
 }
 
 void EmbeddingLayer::backward(const Pass& pass, TensorView dy) {
-  ArenaScope scope(pass.exec.workspace);
+  const ExecContext& exec = pass.exec;
+  ArenaScope scope(exec.workspace);
+  Dropout mask = pass.dropout(options_.dropout, RandomUse::embedding_dropout, 0);  // of all rows
+  if (norm_) {
+    const TensorView sum = pass.saved.pop();
+    dropout_backward(exec, dy, dropout(pass), dy);
+    mask = Dropout();
+    const TensorView d_sum = exec.workspace.allocate(dy.dtype(), dy.shape());
+    fill_zero(exec, d_sum);
+    norm_->backward(exec, dy, sum, d_sum, pass.saved);
+    pass.saved.pop();
+    dy = d_sum;
+  }
   TensorView all = dy;
   if (tensor_.sequence_parallel()) {
-    all = pass.exec.workspace.allocate(dy.dtype(), {pass.batch.rows(), options_.hidden});
-    convert(pass.exec, dy, tensor_.own_rows(all));
-    tensor_.gather(pass.exec, all);
+    all = exec.workspace.allocate(dy.dtype(), {pass.batch.rows(), options_.hidden});
+    convert(exec, dy, tensor_.own_rows(all));
+    tensor_.gather(exec, all);
   }
   TensorView token_gradient = token_.gradient;
   if (lookup_gradient_.empty()) {
-    token_.start_gradient_zeroed(pass.exec);
+    token_.start_gradient_zeroed(exec);
   } else {
     token_gradient = lookup_gradient_;
-    if (!lookup_started_) fill_zero(pass.exec, lookup_gradient_);
+    if (!lookup_started_) fill_zero(exec, lookup_gradient_);
     lookup_started_ = true;
   }
-  if (options_.positions > 0) position_.start_gradient_zeroed(pass.exec);
-  embedding_backward(pass.exec, all, pass.batch.token_ids, share_.part, pass.batch.positions, dropout(pass),
-                     token_gradient, options_.positions > 0 ? position_.gradient : TensorView());
+  AddedEmbeddings d_added{pass.batch.positions, {}, pass.batch.token_types, {}};
+  if (options_.positions > 0) {
+    position_.start_gradient_zeroed(exec);
+    d_added.position_table = position_.gradient;
+  }
+  if (options_.token_types > 0) {
+    type_.start_gradient_zeroed(exec);
+    d_added.type_table = type_.gradient;
+  }
+  embedding_backward(exec, all, pass.batch.token_ids, share_.part, static_cast<float>(options_.scale), mask,
+                     token_gradient, d_added);
 }
 
 void EmbeddingLayer::separate_lookup_gradient(TensorView buffer) {
@@ -70,14 +113,23 @@ void EmbeddingLayer::add_lookup_gradient(const ExecContext& exec) {
   lookup_started_ = false;
 }
 
-void EmbeddingLayer::forward_only(const ExecContext& exec, TensorView token_ids, TensorView positions,
-                                  TensorView y) const {
-  embedding_forward(exec, token_ids, positions, token_.value, position_table(), Dropout(), y);
+void EmbeddingLayer::forward_only(const ExecContext& exec, const TokenBatch& batch, TensorView y) const {
+  embedding_forward(exec, batch.token_ids, token_.value, static_cast<float>(options_.scale), added(batch),
+                    Dropout(), y);
+  if (norm_) norm_->forward_only(exec, y, y);
 }
 
 void EmbeddingLayer::visit(const ParameterVisitor& visitor) {
   visitor(token_);
   if (options_.positions > 0) visitor(position_);
+  if (options_.token_types > 0) visitor(type_);
+  if (norm_) norm_->visit(visitor);
+}
+
+size_t EmbeddingLayer::saved_bytes(int64_t rows, size_t element) const {
+  if (!norm_) return 0;
+  const int64_t stream = tensor_.stream_rows(rows);
+  return static_cast<size_t>(stream * options_.hidden) * element + norm_->saved_bytes(stream);
 }
 
 }  // namespace megalith

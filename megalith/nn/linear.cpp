@@ -50,4 +50,13 @@ RowParallelLinear::RowParallelLinear(const std::string& name, int64_t inputs, in
   bias_.is_copy = tensor.rank() > 0;
 }
 
+ReplicatedLinear::ReplicatedLinear(const std::string& name, int64_t inputs, int64_t outputs,
+                                   float standard_deviation, const TensorParallel& tensor)
+    : Linear(make_parameter(name + ".weight", {outputs, inputs},
+                            {Initialization::Kind::normal, standard_deviation}, true),
+             make_parameter(name + ".bias", {outputs}, {}, false), true, true) {
+  weight_.is_copy = bias_.is_copy = tensor.rank() > 0;
+  weight_.gradient_is_partial = bias_.gradient_is_partial = tensor.sequence_parallel();
+}
+
 }  // namespace megalith

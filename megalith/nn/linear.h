@@ -51,4 +51,11 @@ class RowParallelLinear : public Linear {
                     float standard_deviation, const TensorParallel& tensor, const char* what);
 };
 
+/// Whole on every rank, for rows of a stream: each rank multiplies the rows that it holds.
+class ReplicatedLinear : public Linear {
+ public:
+  ReplicatedLinear(const std::string& name, int64_t inputs, int64_t outputs, float standard_deviation,
+                   const TensorParallel& tensor);
+};
+
 }  // namespace megalith

@@ -24,6 +24,7 @@ struct TokenBatch {
   int64_t tokens = 0;
   TensorView token_ids;        // [N] I32
   TensorView positions;        // [N] I32
+  TensorView token_types;      // [N] I32, or empty: all of type 0. For models that have types
   TensorView document_starts;  // [B,T] I32, or empty: attention is not cut at documents
   TensorView targets;          // [N] I32, negative where there is none
   TensorView loss_weights;     // [N] F32: gradient of the total loss with respect to each token's loss

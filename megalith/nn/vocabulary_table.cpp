@@ -10,18 +10,30 @@ VocabularyShare::VocabularyShare(int64_t vocabulary, int64_t padded_vocabulary, 
   part.vocabulary = vocabulary;
 }
 
+namespace {
+
+TensorSlice slice_of(const VocabularyShare& share, const TensorParallel& tensor) {
+  if (tensor.size() == 1) return {};
+  const int64_t begin = std::min(share.part.first, share.part.vocabulary);
+  return {0, {{begin, begin + share.part.counted(share.rows)}}};
+}
+
+}  // namespace
+
 Parameter make_vocabulary_table(const std::string& name, const VocabularyShare& share, int64_t hidden,
                                 float standard_deviation, const TensorParallel& tensor) {
-  const int64_t vocabulary = share.part.vocabulary;
-  TensorSlice slice;
-  if (tensor.size() > 1) {
-    const int64_t begin = std::min(share.part.first, vocabulary);
-    slice = {0, {{begin, begin + share.part.counted(share.rows)}}};
-  }
-  Parameter table = make_parameter(name, {vocabulary, hidden},
-                                   {Initialization::Kind::normal, standard_deviation}, true, slice);
+  Parameter table =
+      make_parameter(name, {share.part.vocabulary, hidden},
+                     {Initialization::Kind::normal, standard_deviation}, true, slice_of(share, tensor));
   table.allocated_rows = share.rows;
   return table;
+}
+
+Parameter make_vocabulary_bias(const std::string& name, const VocabularyShare& share,
+                               const TensorParallel& tensor) {
+  Parameter bias = make_parameter(name, {share.part.vocabulary}, {}, false, slice_of(share, tensor));
+  bias.allocated_rows = share.rows;
+  return bias;
 }
 
 }  // namespace megalith

@@ -1,4 +1,5 @@
-// Vocabulary tables [V,C] (token embedding, output projection), cut by rows over tensor-parallel ranks.
+// Vocabulary tables [V,C] (token embedding, output projection) and the bias [V] of the output projection, cut
+// by tokens over tensor-parallel ranks.
 #pragma once
 
 #include <string>
@@ -21,5 +22,8 @@ struct VocabularyShare {
 /// The table's part of this rank; padding rows stay zero and are never stored.
 Parameter make_vocabulary_table(const std::string& name, const VocabularyShare& share, int64_t hidden,
                                 float standard_deviation, const TensorParallel& tensor);
+/// The same of a bias, which starts at zero.
+Parameter make_vocabulary_bias(const std::string& name, const VocabularyShare& share,
+                               const TensorParallel& tensor);
 
 }  // namespace megalith

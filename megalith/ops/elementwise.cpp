@@ -63,6 +63,15 @@ void scale(const ExecContext& context, TensorView x, float factor) {
   });
 }
 
+void soft_cap(const ExecContext& context, TensorView x, float scale, float cap) {
+  check(cap > 0, "soft_cap: cap {} must be positive", cap);
+  const cpu::TypedKernels& kernels = cpu::typed(x.dtype());
+  ProfileScope scope(context, "convert");
+  parallel_blocks(context, x.elements(), kBlock, [&](int64_t begin, int64_t end) {
+    kernels.soft_cap(offset(x.raw(), begin, size_of(x.dtype())), scale, cap, end - begin);
+  });
+}
+
 void add(const ExecContext& context, TensorView x, TensorView sum) {
   expect_f32(x, "add");
   expect_f32(sum, "add");

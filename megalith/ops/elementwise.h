@@ -13,6 +13,9 @@ void fill_zero(const ExecContext& context, TensorView x);
 /// x *= factor (any training dtype).
 void scale(const ExecContext& context, TensorView x, float factor);
 
+/// x = cap * tanh(scale * x / cap) (any training dtype); cap > 0. With 1 and 1 the hyperbolic tangent.
+void soft_cap(const ExecContext& context, TensorView x, float scale, float cap);
+
 /// sum += x, F32. Same number of elements.
 void add(const ExecContext& context, TensorView x, TensorView sum);
 

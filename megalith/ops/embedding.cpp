@@ -26,48 +26,66 @@ void expect_table(const TensorView& table, DType dtype, int64_t columns, const c
   expect(table, dtype, {table.shape()[0], columns}, operation, what);
 }
 
-// Positions and their table; both may be absent.
-void check_positions(const TensorView& positions, const TensorView& table, DType dtype, int64_t rows,
-                     int64_t columns, const char* operation, const char* what) {
-  if (table.empty()) return;
-  expect_table(table, dtype, columns, operation, what);
-  expect(positions, DType::i32, {rows}, operation, "positions");
-  check_ids(positions, table.shape()[0], operation, "position");
+void check_added(const AddedEmbeddings& added, DType dtype, int64_t rows, int64_t columns,
+                 const char* operation) {
+  if (!added.position_table.empty()) {
+    expect_table(added.position_table, dtype, columns, operation, "position_table");
+    expect(added.positions, DType::i32, {rows}, operation, "positions");
+    check_ids(added.positions, added.position_table.shape()[0], operation, "position");
+  }
+  if (!added.type_table.empty()) {
+    expect_table(added.type_table, dtype, columns, operation, "type_table");
+    if (added.types.empty()) return;
+    expect(added.types, DType::i32, {rows}, operation, "types");
+    check_ids(added.types, added.type_table.shape()[0], operation, "token type");
+  }
 }
 
-// y = dropout(source(n) + position embedding) for every row n.
+// The rows of the tables that are added to row n; null without a table.
+struct AddedRows {
+  const AddedEmbeddings& added;
+
+  void* position(int64_t n) const {
+    if (added.position_table.empty()) return nullptr;
+    return row_of(added.position_table, added.positions.data<int32_t>()[n]);
+  }
+  void* type(int64_t n) const {
+    if (added.type_table.empty()) return nullptr;
+    return row_of(added.type_table, added.types.empty() ? 0 : added.types.data<int32_t>()[n]);
+  }
+};
+
+// y = dropout(scale * source(n) + what is added) for every row n.
 template <class Source>
-void embed_rows(const ExecContext& context, Source&& source, TensorView positions, TensorView position_table,
+void embed_rows(const ExecContext& context, Source&& source, float scale, const AddedEmbeddings& added,
                 const Dropout& dropout, TensorView y) {
   const int64_t rows = y.shape()[0], columns = y.columns();
   const cpu::TypedKernels& kernels = cpu::typed(y.dtype());
   const cpu::MaskSource mask = mask_source(dropout);
   ProfileScope scope(context, "embedding");
-  const int32_t* position = position_table.empty() ? nullptr : positions.data<int32_t>();
+  const AddedRows rows_of{added};
   parallel_blocks(context, rows, rows_per_block(columns), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
-      kernels.embed_row(mask, source(n), position == nullptr ? nullptr : row_of(position_table, position[n]),
-                        row_of(y, n), n, columns);
+      kernels.embed_row(mask, source(n), scale, rows_of.position(n), rows_of.type(n), row_of(y, n), n,
+                        columns);
     }
   });
 }
 
 }  // namespace
 
-void embedding_forward(const ExecContext& context, TensorView tokens, TensorView positions,
-                       TensorView token_table, TensorView position_table, const Dropout& dropout,
-                       TensorView y) {
+void embedding_forward(const ExecContext& context, TensorView tokens, TensorView token_table, float scale,
+                       const AddedEmbeddings& added, const Dropout& dropout, TensorView y) {
   constexpr const char* kName = "embedding_forward";
   check(y.shape().rank() == 2, "{}: y {} must be a matrix", kName, to_string(y.shape()));
   const int64_t rows = y.shape()[0], columns = y.columns();
   expect_table(token_table, y.dtype(), columns, kName, "token_table");
   expect(tokens, DType::i32, {rows}, kName, "tokens");
   check_ids(tokens, token_table.shape()[0], kName, "token");
-  check_positions(positions, position_table, y.dtype(), rows, columns, kName, "position_table");
+  check_added(added, y.dtype(), rows, columns, kName);
   const int32_t* token = tokens.data<int32_t>();
   embed_rows(
-      context, [&](int64_t n) { return row_of(token_table, token[n]); }, positions, position_table, dropout,
-      y);
+      context, [&](int64_t n) { return row_of(token_table, token[n]); }, scale, added, dropout, y);
 }
 
 void embedding_lookup_part(const ExecContext& context, TensorView tokens, TensorView token_table,
@@ -93,32 +111,32 @@ void embedding_lookup_part(const ExecContext& context, TensorView tokens, Tensor
   });
 }
 
-void embedding_finish(const ExecContext& context, TensorView x, TensorView positions,
-                      TensorView position_table, const Dropout& dropout, TensorView y) {
+void embedding_finish(const ExecContext& context, TensorView x, float scale, const AddedEmbeddings& added,
+                      const Dropout& dropout, TensorView y) {
   constexpr const char* kName = "embedding_finish";
   check(y.shape().rank() == 2, "{}: y {} must be a matrix", kName, to_string(y.shape()));
   const int64_t rows = y.shape()[0], columns = y.columns();
   expect(x, y.dtype(), y.shape(), kName, "x");
-  check_positions(positions, position_table, y.dtype(), rows, columns, kName, "position_table");
+  check_added(added, y.dtype(), rows, columns, kName);
   embed_rows(
-      context, [&](int64_t n) { return row_of(x, n); }, positions, position_table, dropout, y);
+      context, [&](int64_t n) { return row_of(x, n); }, scale, added, dropout, y);
 }
 
 void embedding_backward(const ExecContext& context, TensorView dy, TensorView tokens,
-                        const VocabularyPart& part, TensorView positions, const Dropout& dropout,
-                        TensorView d_token_table, TensorView d_position_table) {
+                        const VocabularyPart& part, float scale, const Dropout& dropout,
+                        TensorView d_token_table, const AddedEmbeddings& d_added) {
   constexpr const char* kName = "embedding_backward";
   check(dy.shape().rank() == 2, "{}: dy {} must be a matrix", kName, to_string(dy.shape()));
   const int64_t rows = dy.shape()[0], columns = dy.columns();
   expect_table(d_token_table, DType::f32, columns, kName, "d_token_table");
   expect(tokens, DType::i32, {rows}, kName, "tokens");
   check_ids(tokens, part.vocabulary, kName, "token");
-  check_positions(positions, d_position_table, DType::f32, rows, columns, kName, "d_position_table");
+  check_added(d_added, DType::f32, rows, columns, kName);
   const cpu::TypedKernels& kernels = cpu::typed(dy.dtype());
   const cpu::MaskSource mask = mask_source(dropout);
   ProfileScope scope(context, "embedding");
   const int32_t* token = tokens.data<int32_t>();
-  const int32_t* position = d_position_table.empty() ? nullptr : positions.data<int32_t>();
+  const AddedRows rows_of{d_added};
   ArenaScope arena(context.workspace);
   float* sum = context.workspace.allocate(DType::f32, {columns}).data<float>();
   int32_t* by_token = context.workspace.allocate(DType::i32, {rows}).data<int32_t>();
@@ -137,12 +155,14 @@ void embedding_backward(const ExecContext& context, TensorView dy, TensorView to
         if (table_row >= 0) kernels.add_row(mask, row_of(dy, n), sum, n, begin, end);
       }
       if (table_row < 0) continue;
+      if (scale != 1) cpu::typed(DType::f32).scale(sum + begin, scale, end - begin);
       cpu::kernels().element.add(sum + begin, static_cast<float*>(row_of(d_token_table, table_row)) + begin,
                                  end - begin);
     }
-    for (int64_t n = 0; position != nullptr && n < rows; ++n) {
-      kernels.add_row(mask, row_of(dy, n), static_cast<float*>(row_of(d_position_table, position[n])), n,
-                      begin, end);
+    for (int64_t n = 0; n < rows; ++n) {
+      for (void* row : {rows_of.position(n), rows_of.type(n)}) {
+        if (row != nullptr) kernels.add_row(mask, row_of(dy, n), static_cast<float*>(row), n, begin, end);
+      }
     }
   });
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "megalith/ops/cpu/dispatch.h"
+#include "megalith/ops/elementwise.h"
 #include "megalith/ops/parallel.h"
 
 namespace megalith {
@@ -33,6 +34,14 @@ void check_operands(const TensorView& logits, const TensorView& targets, int64_t
 
 }  // namespace
 
+void apply_logit_rule(const ExecContext& context, const LogitRule& rule, TensorView scores) {
+  if (rule.softcap > 0) {
+    soft_cap(context, scores, rule.scale, rule.softcap);
+  } else if (rule.scale != 1) {
+    scale(context, scores, rule.scale);
+  }
+}
+
 void cross_entropy_forward(const ExecContext& context, TensorView logits, TensorView targets,
                            int64_t vocabulary, TensorView losses) {
   check_operands(logits, targets, vocabulary, losses, "cross_entropy_forward");
@@ -47,7 +56,8 @@ void cross_entropy_forward(const ExecContext& context, TensorView logits, Tensor
 }
 
 void cross_entropy_backward(const ExecContext& context, TensorView logits, TensorView targets,
-                            TensorView weights, int64_t vocabulary, TensorView losses) {
+                            TensorView weights, int64_t vocabulary, TensorView losses,
+                            const LogitRule& rule) {
   check_operands(logits, targets, vocabulary, losses, "cross_entropy_backward");
   expect(weights, DType::f32, losses.shape(), "cross_entropy_backward", "weights");
   const cpu::TypedKernels& kernels = cpu::typed(logits.dtype());
@@ -64,7 +74,8 @@ void cross_entropy_backward(const ExecContext& context, TensorView logits, Tenso
     }
     const float log_sum = kernels.log_sum_exp(row, vocabulary);
     loss[n] = log_sum - kernels.load_one(row, target[n]);
-    kernels.softmax_gradient(row, log_sum, target[n], weight[n], vocabulary, logits.columns());
+    kernels.softmax_gradient(row, log_sum, target[n], weight[n] * rule.scale, rule.softcap, vocabulary,
+                             logits.columns());
   });
 }
 
@@ -113,7 +124,8 @@ void cross_entropy_combine(const ExecContext& context, TensorView partials, Tens
 }
 
 void cross_entropy_gradient(const ExecContext& context, TensorView logits, TensorView targets,
-                            TensorView weights, TensorView log_sum_exp, const VocabularyPart& part) {
+                            TensorView weights, TensorView log_sum_exp, const VocabularyPart& part,
+                            const LogitRule& rule) {
   check_targets(logits, targets, part.vocabulary, "cross_entropy_gradient");
   const int64_t rows = logits.shape()[0], held = logits.columns();
   expect(weights, DType::f32, {rows}, "cross_entropy_gradient", "weights");
@@ -127,8 +139,8 @@ void cross_entropy_gradient(const ExecContext& context, TensorView logits, Tenso
     if (target[n] < 0) {
       std::memset(row, 0, static_cast<size_t>(held) * size_of(logits.dtype()));
     } else {
-      kernels.softmax_gradient(row, log_sum[n], part.find(target[n], held), weight[n], part.counted(held),
-                               held);
+      kernels.softmax_gradient(row, log_sum[n], part.find(target[n], held), weight[n] * rule.scale,
+                               rule.softcap, part.counted(held), held);
     }
   });
 }

@@ -7,13 +7,24 @@
 
 namespace megalith {
 
+/// What makes logits of an output layer's scores: cap * tanh(scale * score / cap), or scale * score when the
+/// cap is 0.
+struct LogitRule {
+  float scale = 1;
+  float softcap = 0;
+};
+/// Replaces scores by logits; the operations below take logits.
+void apply_logit_rule(const ExecContext& context, const LogitRule& rule, TensorView scores);
+
 /// losses[N] (F32) = log(sum exp logits) - logits[target], in fp32; 0 where the target is negative.
 void cross_entropy_forward(const ExecContext& context, TensorView logits, TensorView targets,
                            int64_t vocabulary, TensorView losses);
 
-/// The same, and replaces logits by their gradient: (softmax - onehot(target)) * weights[n]; weights [N] F32.
+/// The same, and replaces logits by the gradient with respect to the scores that `rule` made them of: for
+/// plain logits (softmax - onehot(target)) * weights[n]; weights [N] F32.
 void cross_entropy_backward(const ExecContext& context, TensorView logits, TensorView targets,
-                            TensorView weights, int64_t vocabulary, TensorView losses);
+                            TensorView weights, int64_t vocabulary, TensorView losses,
+                            const LogitRule& rule = {});
 
 // The same over a vocabulary whose columns R ranks share. Two numbers a row and rank are exchanged, never
 // logits (Shoeybi et al., "Megatron-LM", section 3, exchange the largest logit as a third; here it is part of
@@ -29,8 +40,9 @@ void cross_entropy_partial(const ExecContext& context, TensorView logits, Tensor
 void cross_entropy_combine(const ExecContext& context, TensorView partials, TensorView targets,
                            TensorView log_sum_exp, TensorView losses);
 
-/// Replaces logits by their gradient, as cross_entropy_backward does.
+/// Replaces logits by the gradient with respect to the scores, as cross_entropy_backward does.
 void cross_entropy_gradient(const ExecContext& context, TensorView logits, TensorView targets,
-                            TensorView weights, TensorView log_sum_exp, const VocabularyPart& part);
+                            TensorView weights, TensorView log_sum_exp, const VocabularyPart& part,
+                            const LogitRule& rule = {});
 
 }  // namespace megalith

@@ -11,9 +11,15 @@ namespace megalith {
 /// (interleaved, as in GPT-J).
 enum class RopeStyle { half, interleaved };
 
-/// Rotates by +position * inverse_frequency[i] (forward) or by minus that (backward). qkv [N, (H+2K)*D];
-/// positions [N] I32; inverse_frequency [R/2] F32 with R <= D. Angles are computed in double.
+/// How a pair turns: by position * inverse_frequency[i], and grows by `magnitude` (YaRN, LongRoPE).
+struct RopeAngles {
+  TensorView inverse_frequency;  // [R/2] F32
+  float magnitude = 1;
+};
+
+/// Rotates by +position * inverse_frequency[i] (forward) or by minus that (backward), and multiplies by the
+/// magnitude. qkv [N, (H+2K)*D]; positions [N] I32; R <= D. Angles are computed in double.
 void rope(const ExecContext& context, const AttentionShape& shape, RopeStyle style, TensorView positions,
-          TensorView inverse_frequency, bool backward, TensorView qkv);
+          const RopeAngles& angles, bool backward, TensorView qkv);
 
 }  // namespace megalith

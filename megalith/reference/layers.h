@@ -3,6 +3,8 @@
 // gradients are returned, parameter gradients accumulate.
 #pragma once
 
+#include <algorithm>
+
 #include "megalith/reference/math.h"
 
 namespace megalith::reference {
@@ -170,10 +172,11 @@ Values<T> activation_backward(Activation kind, const Values<T>& dy, const Values
   return dx;
 }
 
-/// Rotary embedding of the first R columns of `heads` heads of each row, in place. direction is +1 or -1.
+/// Rotary embedding of the first R columns of `heads` heads of each row, in place; rotated columns grow by
+/// `magnitude`. direction is +1 or -1.
 template <class T>
 void rope(Values<T>& packed, const std::vector<int>& positions, const std::vector<double>& inverse_frequency,
-          bool interleaved, int direction, int columns, int heads, int d) {
+          double magnitude, bool interleaved, int direction, int columns, int heads, int d) {
   const int half = static_cast<int>(inverse_frequency.size());
   for (size_t n = 0; n < positions.size(); ++n) {
     for (int h = 0; h < heads; ++h) {
@@ -182,11 +185,56 @@ void rope(Values<T>& packed, const std::vector<int>& positions, const std::vecto
         const double angle = direction * positions[n] * inverse_frequency[i];
         T& a = head[interleaved ? 2 * i : i];
         T& b = head[interleaved ? 2 * i + 1 : i + half];
-        const T rotated_a = a * T(std::cos(angle)) - b * T(std::sin(angle));
-        b = a * T(std::sin(angle)) + b * T(std::cos(angle));
+        const T cosine(magnitude * std::cos(angle)), sine(magnitude * std::sin(angle));
+        const T rotated_a = a * cosine - b * sine;
+        b = a * sine + b * cosine;
         a = rotated_a;
       }
     }
+  }
+}
+
+/// cap * tanh(scale * x / cap), or scale * x when cap is 0.
+template <class T>
+Values<T> soft_cap(const Values<T>& x, double scale, double cap) {
+  Values<T> y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    y[i] = cap > 0 ? T(cap) * std::tanh(x[i] * T(scale / cap)) : T(scale) * x[i];
+  }
+  return y;
+}
+
+template <class T>
+Values<T> soft_cap_backward(const Values<T>& dy, const Values<T>& x, double scale, double cap) {
+  Values<T> dx(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const T t = cap > 0 ? std::tanh(x[i] * T(scale / cap)) : T(0);
+    dx[i] = dy[i] * T(scale) * (T(1) - t * t);
+  }
+  return dx;
+}
+
+/// RMSNorm of `heads` heads of d columns at column `first` of each packed row, in place.
+template <class T>
+void head_norm(Values<T>& packed, const Values<T>& w, double epsilon, int n, int columns, int first,
+               int heads, int d) {
+  for (int i = 0; i < n * heads; ++i) {
+    T* head = &packed[static_cast<size_t>(i / heads) * columns + first + i % heads * d];
+    const Values<T> y = norm(Values<T>(head, head + d), w, Values<T>(), false, epsilon, 1, d);
+    std::copy(y.begin(), y.end(), head);
+  }
+}
+
+/// `before` is what the heads were; d_packed is replaced.
+template <class T>
+void head_norm_backward(Values<T>& d_packed, const Values<T>& before, const Values<T>& w, double epsilon,
+                        int n, int columns, int first, int heads, int d, Values<T>& dw) {
+  Values<T> none;
+  for (int i = 0; i < n * heads; ++i) {
+    const size_t at = static_cast<size_t>(i / heads) * columns + first + i % heads * d;
+    const Values<T> dy(&d_packed[at], &d_packed[at] + d), x(&before[at], &before[at] + d);
+    const Values<T> dx = norm_backward(dy, x, w, false, epsilon, 1, d, dw, none);
+    std::copy(dx.begin(), dx.end(), &d_packed[at]);
   }
 }
 

@@ -71,7 +71,8 @@ class Model {
       a.qkv = linear(a.normalized, get(name + "attention.query_key_value.weight"),
                      get(name + "attention.query_key_value.bias"), n, c, packed);
       if (!s_.learned_positions) {
-        rope(a.qkv, tokens.positions, frequencies, false, 1, packed, s_.heads + s_.kv_heads, s_.head_size);
+        rope(a.qkv, tokens.positions, frequencies, 1.0, false, 1, packed, s_.heads + s_.kv_heads,
+             s_.head_size);
       }
       a.attended = attention(a.qkv, attention_shape, mask, a.probabilities);
       const Values<T> branch = linear(a.attended, get(name + "attention.output.weight"),
@@ -122,7 +123,8 @@ class Model {
                           g[name + "attention.output.weight"], bias(g, name + "attention.output.bias", none));
       Values<T> d_qkv = attention_backward(d_attended, a.qkv, attention_shape, mask, a.probabilities);
       if (!s_.learned_positions) {
-        rope(d_qkv, tokens.positions, frequencies, false, -1, packed, s_.heads + s_.kv_heads, s_.head_size);
+        rope(d_qkv, tokens.positions, frequencies, 1.0, false, -1, packed, s_.heads + s_.kv_heads,
+             s_.head_size);
       }
       const Values<T> d_normalized =
           linear_backward(d_qkv, a.normalized, get(name + "attention.query_key_value.weight"), n, c, packed,

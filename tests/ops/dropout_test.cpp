@@ -102,20 +102,29 @@ TEST_F(DropoutTest, EmbeddingEqualsItsDefinition) {
           const Tensor token_table = random_tensor(dtype, {vocabulary, columns}, 1);
           const Tensor position_table =
               with_positions ? random_tensor(dtype, {places, columns}, 2) : Tensor();
+          // Types of their own with positions, else all of type 0.
+          const float scale = columns == 64 ? 2.5f : 1.0f;
+          const Tensor type_table = random_tensor(dtype, {2, columns}, 6);
+          std::vector<int> type_ids;
+          for (int i = 0; i < rows; ++i) type_ids.push_back(with_positions ? i / 3 % 2 : 0);
+          const Tensor types = with_positions ? integers(type_ids) : Tensor();
+          const AddedEmbeddings added{positions, position_table, types, type_table};
           const Tensor dy = random_tensor(dtype, {rows, columns}, 3);
           const auto results = on_any_threads([&] {
             std::vector<Tensor> out;
             out.emplace_back(dtype, Shape{rows, columns});
             out.push_back(random_tensor(DType::f32, {vocabulary, columns}, 4));
             out.push_back(random_tensor(DType::f32, {places, columns}, 5));
-            embedding_forward(context, tokens, positions, token_table, position_table, dropout, out[0]);
-            embedding_backward(context, dy, tokens, {0, vocabulary}, positions, dropout, out[1],
-                               with_positions ? out[2].view() : TensorView());
+            out.push_back(random_tensor(DType::f32, {2, columns}, 7));
+            embedding_forward(context, tokens, token_table, scale, added, dropout, out[0]);
+            embedding_backward(context, dy, tokens, {0, vocabulary}, scale, dropout, out[1],
+                               {positions, with_positions ? out[2].view() : TensorView(), types, out[3]});
             return out;
           });
           Doubles y(static_cast<size_t>(rows * columns));
           Doubles dtoken = doubles(random_tensor(DType::f32, {vocabulary, columns}, 4));
           Doubles dposition = doubles(random_tensor(DType::f32, {places, columns}, 5));
+          Doubles dtype_table = doubles(random_tensor(DType::f32, {2, columns}, 7));
           for (int64_t n = 0; n < rows; ++n) {
             for (int64_t j = 0; j < columns; ++j) {
               const double factor = !dropout.active() ? 1
@@ -123,16 +132,20 @@ TEST_F(DropoutTest, EmbeddingEqualsItsDefinition) {
                                         ? dropout.scale()
                                         : 0;
               const int64_t token = token_ids[static_cast<size_t>(n)] * columns + j,
-                            place = position_ids[static_cast<size_t>(n)] * columns + j;
+                            place = position_ids[static_cast<size_t>(n)] * columns + j,
+                            type = type_ids[static_cast<size_t>(n)] * columns + j;
               y[static_cast<size_t>(n * columns + j)] =
-                  factor * (get(token_table, token) + (with_positions ? get(position_table, place) : 0));
-              dtoken[static_cast<size_t>(token)] += factor * get(dy, n * columns + j);
+                  factor * (scale * get(token_table, token) + get(type_table, type) +
+                            (with_positions ? get(position_table, place) : 0));
+              dtoken[static_cast<size_t>(token)] += scale * factor * get(dy, n * columns + j);
+              dtype_table[static_cast<size_t>(type)] += factor * get(dy, n * columns + j);
               if (with_positions) dposition[static_cast<size_t>(place)] += factor * get(dy, n * columns + j);
             }
           }
           expect_close(results[0], y, 4 * kFloatError * 10, "embedding");
           expect_close(results[1], dtoken, 12 * kFloatError * 50, "d_token_table");
           expect_close(results[2], dposition, 12 * kFloatError * 50, "d_position_table");
+          expect_close(results[3], dtype_table, 90 * kFloatError * 50, "d_type_table");
         }
       }
     }
@@ -151,16 +164,17 @@ TEST_F(DropoutTest, EmbeddingInPartsGivesTheSameBits) {
     const Tensor dy = random_tensor(dtype, {rows, columns}, 3);
     Tensor whole(dtype, {rows, columns}), sum(dtype, {rows, columns}), part(dtype, {rows, columns});
     Tensor d_whole(DType::f32, {3 * held, columns}), d_parts(DType::f32, {3 * held, columns});
-    embedding_forward(context, tokens, positions, table, position_table, dropout, whole);
-    embedding_backward(context, dy, tokens, {0, vocabulary}, {}, dropout, d_whole, {});
+    const AddedEmbeddings added{positions, position_table, {}, {}};
+    embedding_forward(context, tokens, table, 3, added, dropout, whole);
+    embedding_backward(context, dy, tokens, {0, vocabulary}, 3, dropout, d_whole, {});
     for (int64_t first = 0; first < 3 * held; first += held) {
       embedding_lookup_part(context, tokens, table.view().slice(first, first + held), {first, vocabulary},
                             part);
       residual_add(context, sum, part, {}, sum);
-      embedding_backward(context, dy, tokens, {first, vocabulary}, {}, dropout,
+      embedding_backward(context, dy, tokens, {first, vocabulary}, 3, dropout,
                          d_parts.view().slice(first, first + held), {});
     }
-    embedding_finish(context, sum, positions, position_table, dropout, sum);
+    embedding_finish(context, sum, 3, added, dropout, sum);
     EXPECT_TRUE(same_bits(sum, whole));
     EXPECT_TRUE(same_bits(d_parts, d_whole));
   }
@@ -170,13 +184,14 @@ TEST_F(DropoutTest, EmbeddingErrorsNameTheRow) {
   const Tensor table(DType::f32, {5, 4}), y(DType::f32, {3, 4}), tokens = integers({0, 5, 1}),
                                                                  none = integers({0, 0, 0});
   try {
-    embedding_forward(context, tokens, none, table, {}, {}, y);
+    embedding_forward(context, tokens, table, 1, {}, {}, y);
     FAIL() << "accepted an id outside the table";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "embedding_forward: token 5 at row 1 is outside its table of 5 rows");
   }
   try {
-    embedding_backward(context, y, none, {0, 5}, integers({0, 1, -1}), {}, table, table);
+    const Tensor places = integers({0, 1, -1});
+    embedding_backward(context, y, none, {0, 5}, 1, {}, table, {places, table, {}, {}});
     FAIL() << "accepted a negative position";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "embedding_backward: position -1 at row 2 is outside its table of 5 rows");

@@ -14,6 +14,26 @@ class ElementwiseTest : public OpTest {};
 
 }  // namespace
 
+// Over all magnitudes: the polynomial near zero, the exponential's range, and where the result is the cap.
+TEST_F(ElementwiseTest, SoftCapIsAHyperbolicTangent) {
+  for (const DType dtype : training_types()) {
+    const int64_t count = 5001;
+    Tensor x(dtype, {count});
+    for (int64_t i = 0; i < count; ++i) {
+      const double size = std::pow(2.0, static_cast<double>(i % 60) / 2 - 14);
+      set(x, i, (i % 2 == 0 ? 1 : -1) * size * (1 + static_cast<double>(i) / count));
+    }
+    for (const auto& [factor, cap] : {std::pair<float, float>{1, 1}, {0.5f, 30}}) {
+      const Tensor y = copy_of(x);
+      soft_cap(context, y, factor, cap);
+      const Doubles expected = reference::soft_cap(doubles(x), factor, cap);
+      Doubles bound = magnitudes(expected);
+      for (double& value : bound) value *= 5e-7;
+      expect_close(y, expected, bound, "soft cap");
+    }
+  }
+}
+
 // Every pattern of the 16-bit types widens exactly, and comes back as itself.
 TEST_F(ElementwiseTest, ConversionsOfEveryHalfPattern) {
   for (const DType dtype : {DType::bf16, DType::f16}) {

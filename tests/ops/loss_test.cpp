@@ -15,9 +15,16 @@ TEST_F(LossTest, EqualsTheOracle) {
   for (const DType dtype : training_types()) {
     for (const auto& [vocabulary, padded] :
          {std::pair<int64_t, int64_t>{1, 1}, {2, 16}, {97, 100}, {5003, 5056}}) {
-      for (const double deviation : {1.0, 12.0}) {
+      for (const auto& [deviation, rule] : {std::pair<double, LogitRule>{1, {}},
+                                            {12, {}},
+                                            {3, {.scale = 0.5f, .softcap = 0}},
+                                            {12, {.scale = 1.5f, .softcap = 10}}}) {
         const int64_t rows = 7;
-        const Tensor logits = random_tensor(dtype, {rows, padded}, 1, deviation);
+        const Tensor scores = random_tensor(dtype, {rows, padded}, 1, deviation);
+        const Tensor logits = copy_of(scores);
+        apply_logit_rule(context, rule, logits);
+        const Doubles exact_logits = reference::soft_cap(doubles(scores), rule.scale, rule.softcap);
+        expect_close(logits, exact_logits, 8e-7 * largest(exact_logits), "logits");
         std::vector<int> ids;
         Doubles weight_values;
         Tensor weights(DType::f32, {rows});
@@ -27,18 +34,23 @@ TEST_F(LossTest, EqualsTheOracle) {
           weight_values.push_back(get(weights, n));
         }
         const Tensor targets = integers(ids);
-        const auto results = on_any_threads([&] {
+        const auto results = on_any_threads([&, rule = rule] {
           std::vector<Tensor> out;
           out.emplace_back(DType::f32, Shape{rows});
           out.emplace_back(DType::f32, Shape{rows});
           out.push_back(copy_of(logits));
           cross_entropy_forward(context, logits, targets, vocabulary, out[0]);
-          cross_entropy_backward(context, out[2], targets, weights, vocabulary, out[1]);
+          cross_entropy_backward(context, out[2], targets, weights, vocabulary, out[1], rule);
           return out;
         });
         Doubles gradient, losses;
         reference::cross_entropy(doubles(logits), ids, weight_values, static_cast<int>(vocabulary),
                                  static_cast<int>(padded), &gradient);
+        // The derivative of the rule at the logits as they are stored.
+        for (size_t i = 0; i < gradient.size(); ++i) {
+          const double ratio = rule.softcap > 0 ? get(logits, static_cast<int64_t>(i)) / rule.softcap : 0;
+          gradient[i] *= rule.scale * (1 - ratio * ratio);
+        }
         for (int n = 0; n < rows; ++n) {
           Doubles one(static_cast<size_t>(padded));
           for (int64_t j = 0; j < padded; ++j) one[static_cast<size_t>(j)] = get(logits, n * padded + j);
@@ -63,7 +75,9 @@ TEST_F(LossTest, PartsOfAVocabularyGiveTheWhole) {
     for (const auto& [vocabulary, ranks, held] :
          {std::tuple<int64_t, int64_t, int64_t>{97, 2, 50}, {97, 3, 48}, {5003, 4, 1264}, {1, 2, 1}}) {
       const int64_t rows = 9;
+      const LogitRule rule{.scale = 0.5f, .softcap = held > 48 ? 4.0f : 0.0f};
       const Tensor logits = random_tensor(dtype, {rows, held * ranks}, 1, 3.0);
+      apply_logit_rule(context, rule, logits);
       std::vector<int> ids;
       Tensor weights(DType::f32, {rows});
       for (int n = 0; n < rows; ++n) {
@@ -73,7 +87,7 @@ TEST_F(LossTest, PartsOfAVocabularyGiveTheWhole) {
         set(weights, n, 0.1 * (n + 1));
       }
       const Tensor targets = integers(ids), expected_losses(DType::f32, {rows}), expected = copy_of(logits);
-      cross_entropy_backward(context, expected, targets, weights, vocabulary, expected_losses);
+      cross_entropy_backward(context, expected, targets, weights, vocabulary, expected_losses, rule);
 
       std::vector<Tensor> parts;
       const Tensor partials(DType::f32, {ranks, 2, rows});
@@ -91,7 +105,7 @@ TEST_F(LossTest, PartsOfAVocabularyGiveTheWhole) {
       expect_close(losses, doubles(expected_losses), 1e-5, "loss");
       for (int64_t r = 0; r < ranks; ++r) {
         cross_entropy_gradient(context, parts[static_cast<size_t>(r)], targets, weights, log_sum_exp,
-                               {r * held, vocabulary});
+                               {r * held, vocabulary}, rule);
         Doubles want;
         for (int64_t n = 0; n < rows; ++n) {
           for (int64_t j = 0; j < held; ++j) want.push_back(get(expected, n * held * ranks + r * held + j));

@@ -1,5 +1,6 @@
 #include "megalith/ops/norm.h"
 
+#include "megalith/ops/head_norm.h"
 #include "tests/ops/support.h"
 
 namespace megalith::test {
@@ -71,6 +72,53 @@ TEST_F(NormTest, EqualsTheOracle) {
                          "dbias of " + what);
         }
       }
+    }
+  }
+}
+
+// Sums over a head's D columns forward; over N rows of H heads for the weights' gradients. A row is divided
+// by its size, as above.
+TEST_F(NormTest, HeadNormsEqualTheOracle) {
+  uint64_t seed = 1;
+  for (const DType dtype : training_types()) {
+    for (const auto& [rows, heads, kv_heads, size] :
+         {std::tuple<int64_t, int64_t, int64_t, int64_t>{1, 1, 1, 8}, {70, 6, 2, 20}, {9, 5, 5, 64}}) {
+      const AttentionShape shape{
+          .batch = 1, .tokens = rows, .heads = heads, .kv_heads = kv_heads, .head_size = size, .scale = 1};
+      const Tensor qkv = random_tensor(dtype, {rows, shape.packed_columns()}, ++seed),
+                   dy = random_tensor(dtype, {rows, shape.packed_columns()}, ++seed);
+      const Tensor query_weight = random_tensor(dtype, {size}, ++seed),
+                   key_weight = random_tensor(dtype, {size}, ++seed);
+      const Tensor without_backward = copy_of(qkv);
+      const auto results = on_any_threads([&, rows = rows, heads = heads, kv_heads = kv_heads, size = size] {
+        std::vector<Tensor> out;
+        out.push_back(copy_of(qkv));
+        out.push_back(copy_of(dy));
+        out.emplace_back(DType::f32, Shape{size});
+        out.emplace_back(DType::f32, Shape{size});
+        const Tensor before(dtype, {rows, (heads + kv_heads) * size}),
+            rstd(DType::f32, {rows * (heads + kv_heads)});
+        head_norm_forward(context, shape, query_weight, key_weight, 1e-6f, out[0], before, rstd);
+        head_norm_backward(context, shape, query_weight, key_weight, before, rstd, out[1], out[2], out[3]);
+        return out;
+      });
+      head_norm_forward(context, shape, query_weight, key_weight, 1e-6f, without_backward, {}, {});
+      EXPECT_TRUE(same_bits(without_backward, results[0]));
+      const int n = static_cast<int>(rows), columns = static_cast<int>(shape.packed_columns()),
+                h = static_cast<int>(heads), k = static_cast<int>(kv_heads), d = static_cast<int>(size);
+      Doubles y = doubles(qkv), dx = doubles(dy), dq(static_cast<size_t>(d)), dk(static_cast<size_t>(d));
+      const Doubles x = y;
+      reference::head_norm(y, doubles(query_weight), 1e-6, n, columns, 0, h, d);
+      reference::head_norm(y, doubles(key_weight), 1e-6, n, columns, h * d, k, d);
+      reference::head_norm_backward(dx, x, doubles(query_weight), 1e-6, n, columns, 0, h, d, dq);
+      reference::head_norm_backward(dx, x, doubles(key_weight), 1e-6, n, columns, h * d, k, d, dk);
+      const double chain = static_cast<double>(size / 8 + 16) * kFloatError * 8;
+      expect_close(results[0], y, chain * largest(y), "y");
+      expect_close(results[1], dx, chain * 4 * (largest(dx) + largest(doubles(dy))), "dx");
+      const double sum = (chain + static_cast<double>(rows * heads) * kFloatError) *
+                         std::sqrt(static_cast<double>(rows * heads)) * largest(doubles(dy)) * 4;
+      expect_close(results[2], dq, sum, "d_query_weight");
+      expect_close(results[3], dk, sum, "d_key_weight");
     }
   }
 }

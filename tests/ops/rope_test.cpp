@@ -27,13 +27,13 @@ TEST_F(RopeTest, EqualsTheOracleAndBackwardUndoesForward) {
         const auto results = on_any_threads([&] {
           std::vector<Tensor> out;
           out.push_back(copy_of(qkv));
-          rope(context, shape, style, positions, frequency, false, out[0]);
+          rope(context, shape, style, positions, {frequency, 1.25f}, false, out[0]);
           out.push_back(copy_of(out[0]));
-          rope(context, shape, style, positions, frequency, true, out[1]);
+          rope(context, shape, style, positions, {frequency, 1 / 1.25f}, true, out[1]);
           return out;
         });
         Doubles expected = doubles(qkv);
-        reference::rope(expected, places, inverse, style == RopeStyle::interleaved, 1,
+        reference::rope(expected, places, inverse, 1.25, style == RopeStyle::interleaved, 1,
                         static_cast<int>(shape.packed_columns()), 6, static_cast<int>(size));
         expect_close(results[0], expected, 6 * kFloatError * largest(expected), "rope");
         expect_close(results[1], doubles(qkv),

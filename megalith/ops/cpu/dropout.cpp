@@ -51,18 +51,23 @@ void masked_copy(const MaskSource& mask, const void* dy_raw, void* dx_raw, int64
 }
 
 template <class T>
-void embed_row(const MaskSource& mask, const void* token_raw, const void* position_raw, void* y_raw,
-               int64_t row, int64_t columns) {
+void embed_row(const MaskSource& mask, const void* token_raw, float scale, const void* position_raw,
+               const void* type_raw, void* y_raw, int64_t row, int64_t columns) {
   const T *token = static_cast<const T*>(token_raw), *position = static_cast<const T*>(position_raw);
+  const T* type = static_cast<const T*>(type_raw);
   T* y = static_cast<T*>(y_raw);
   float buffer[kMaskBuffer], sums[kMaskChunk];
   for (int64_t begin = 0; begin < columns; begin += kMaskChunk) {
     const int64_t n = smaller(kMaskChunk, columns - begin);
 #pragma omp simd
-    for (int64_t j = 0; j < n; ++j) sums[j] = load(token[begin + j]);
+    for (int64_t j = 0; j < n; ++j) sums[j] = load(token[begin + j]) * scale;
     if (position != nullptr) {
 #pragma omp simd
       for (int64_t j = 0; j < n; ++j) sums[j] += load(position[begin + j]);
+    }
+    if (type != nullptr) {
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) sums[j] += load(type[begin + j]);
     }
     if (mask.active) {
       const float* factors =

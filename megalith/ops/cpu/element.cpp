@@ -1,5 +1,6 @@
 // Conversions, reductions over flat buffers, and the angles of rotary embeddings.
 #include "megalith/ops/cpu/families.h"
+#include "megalith/ops/cpu/math.h"
 #include "megalith/ops/cpu/vectors.h"
 
 namespace megalith::cpu::MEGALITH_LEVEL {
@@ -25,6 +26,15 @@ void scale(void* x_raw, float factor, int64_t n) {
   T* x = static_cast<T*>(x_raw);
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) x[i] = store<T>(load(x[i]) * factor);
+}
+
+template <class T>
+void soft_cap(void* x_raw, float scale, float cap, int64_t n) {
+  T* x = static_cast<T*>(x_raw);
+  const float inner = scale / cap;
+  for_vectors(n, [&](auto lanes, int64_t i) MEGALITH_INLINE_LAMBDA {
+    lanes.store(x + i, cap * hyperbolic_tangent(lanes.load(x + i) * inner));
+  });
 }
 
 template <class T>
@@ -169,6 +179,7 @@ void add_typed(TypedKernels& kernels) {
   kernels.to_float = to_float<T>;
   kernels.from_float = from_float<T>;
   kernels.scale = scale<T>;
+  kernels.soft_cap = soft_cap<T>;
   kernels.load_one = load_one<T>;
   kernels.store_rows = store_rows<T>;
   kernels.column_sums = column_sums<T>;

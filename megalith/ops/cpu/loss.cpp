@@ -33,12 +33,25 @@ float log_sum_exp(const void* x_raw, int64_t n) {
 }
 
 template <class T>
-void softmax_gradient(void* x_raw, float log_sum, int64_t target, float weight, int64_t n, int64_t padded) {
+void softmax_gradient(void* x_raw, float log_sum, int64_t target, float weight, float softcap, int64_t n,
+                      int64_t padded) {
   T* x = static_cast<T*>(x_raw);
-  const float at_target = target < 0 ? 0.0f : (exponential(load(x[target]) - log_sum) - 1.0f) * weight;
-  for_vectors(n, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
-    lanes.store(x + j, exponential(lanes.load(x + j) - log_sum) * weight);
-  });
+  const float inverse_cap = softcap > 0 ? 1.0f / softcap : 0.0f;
+  float at_target = 0;
+  if (target >= 0) {
+    const float logit = load(x[target]), ratio = logit * inverse_cap;
+    at_target = (exponential(logit - log_sum) - 1.0f) * weight * (1.0f - ratio * ratio);
+  }
+  if (softcap > 0) {
+    for_vectors(n, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+      const Vector logit = lanes.load(x + j), ratio = logit * inverse_cap;
+      lanes.store(x + j, exponential(logit - log_sum) * weight * (1.0f - ratio * ratio));
+    });
+  } else {
+    for_vectors(n, [&](auto lanes, int64_t j) MEGALITH_INLINE_LAMBDA {
+      lanes.store(x + j, exponential(lanes.load(x + j) - log_sum) * weight);
+    });
+  }
   if (target >= 0) x[target] = store<T>(at_target);
   for (int64_t j = n; j < padded; ++j) x[j] = store<T>(0.0f);
 }

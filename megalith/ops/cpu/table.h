@@ -71,6 +71,8 @@ struct TypedKernels {
   void (*to_float)(const void* x, float* y, int64_t n);
   void (*from_float)(const float* x, void* y, int64_t n);
   void (*scale)(void* x, float factor, int64_t n);
+  /// x = cap * tanh(scale * x / cap).
+  void (*soft_cap)(void* x, float scale, float cap, int64_t n);
 
   /// y = or += c + bias over rows x columns.
   void (*store_rows)(const float* c, int64_t ldc, int64_t rows, int64_t columns, const float* bias, void* y,
@@ -94,9 +96,9 @@ struct TypedKernels {
   void (*masked_copy)(const MaskSource& mask, const void* dy, void* dx, int64_t first_row, int64_t rows,
                       int64_t columns);
 
-  /// One row: y = (token + position) * mask; position may be null.
-  void (*embed_row)(const MaskSource& mask, const void* token, const void* position, void* y, int64_t row,
-                    int64_t columns);
+  /// One row: y = (scale * token + position + type) * mask; position and type may be null.
+  void (*embed_row)(const MaskSource& mask, const void* token, float scale, const void* position,
+                    const void* type, void* y, int64_t row, int64_t columns);
   /// table[j] += dy[j] * mask for columns begin .. end - 1 of one row.
   void (*add_row)(const MaskSource& mask, const void* dy, float* table, int64_t row, int64_t begin,
                   int64_t end);
@@ -104,8 +106,8 @@ struct TypedKernels {
   /// log(sum exp x) over n columns; minus infinity over none.
   float (*log_sum_exp)(const void* x, int64_t n);
   /// x = (softmax(x) - onehot(target)) * weight over n columns, then zeros up to `padded`. A negative target
-  /// is none of these columns.
-  void (*softmax_gradient)(void* x, float log_sum_exp, int64_t target, float weight, int64_t n,
+  /// is none of these columns. With softcap > 0 also times 1 - (x / softcap)^2, the soft cap's derivative.
+  void (*softmax_gradient)(void* x, float log_sum_exp, int64_t target, float weight, float softcap, int64_t n,
                            int64_t padded);
   float (*load_one)(const void* x, int64_t index);
 
