@@ -55,6 +55,46 @@ TEST(Counts, FlopsAreThoseOfNarayananEtAl) {
   EXPECT_NEAR(3 * forward_flops_per_token(paper_model(24, 1024, 16, 2048), 2048) / per_token, 1, 1e-12);
 }
 
+TEST(Counts, AreThoseOfRealModels) {
+  // Gemma 3 270M, as its model card and transformers count it: 268,098,176.
+  ModelConfig gemma = ModelConfig::defaults(ModelForm::gemma3);
+  gemma.vocab_size = 262144;
+  gemma.num_layers = 18;
+  gemma.hidden_size = 640;
+  gemma.num_heads = 4;
+  gemma.num_kv_heads = 1;
+  gemma.head_size = 256;
+  gemma.ffn_hidden_size = 2048;
+  gemma.resolve();
+  EXPECT_EQ(count_parameters(gemma), 268098176);
+  // A window bounds what a token sees: 15 of 18 layers have one of 512.
+  ModelConfig no_window = gemma;
+  no_window.window = 0;
+  EXPECT_EQ(forward_flops_per_token(no_window, 4096) - forward_flops_per_token(gemma, 4096),
+            4.0 * 15 * (4096 - 512) * 4 * 256);
+  EXPECT_EQ(forward_flops_per_token(no_window, 300), forward_flops_per_token(gemma, 300));
+  // BERT base without a head: 109,482,240 with its pooler, which no token's forward pass counts.
+  ModelConfig bert = ModelConfig::defaults(ModelForm::bert);
+  bert.vocab_size = 30522;
+  bert.max_positions = 512;
+  bert.head = HeadKind::none;
+  bert.head_bias = false;
+  bert.pooler = true;
+  bert.resolve();
+  EXPECT_EQ(count_parameters(bert), 109482240);
+  int64_t total = 0;
+  for (const PartCount& part : count_parts(bert)) {
+    total += part.parameters;
+    if (part.part == "token type embedding") {
+      EXPECT_EQ(part.parameters, 2 * 768);
+    } else if (part.part == "pooler") {
+      EXPECT_EQ(part.parameters, 768 * 769);
+    }
+  }
+  EXPECT_EQ(total, 109482240);
+  EXPECT_EQ(forward_flops_per_token(bert, 100), 2.0 * 12 * (12 * 768 * 768 + 2 * 100 * 768));
+}
+
 TEST(ModelConfig, RefusesWhatCannotBeBuilt) {
   ModelConfig config;
   config.vocab_size = 10;

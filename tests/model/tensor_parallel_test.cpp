@@ -67,6 +67,7 @@ Outcome run(const ModelConfig& config, const Layout& layout, DType dtype, Recomp
   run_ranks(layout.ranks, [&](Communicator& group) {
     TinyModel tiny(config, dtype, 5, 1, TensorParallel(group, layout.sequence_parallel));
     TinyBatch batch(2, 12, config.vocab_size, 9);
+    batch.reset_types(config.token_types);
     batch.view.first_position = 1000;
     const CommunicationCounters before = group.counters();
     const std::vector<float> without = losses_of(tiny, batch.tokens(), recompute, false, true);
@@ -131,6 +132,22 @@ TEST(TensorParallel, GivesTheLossesAndGradientsOfOneProcess) {
                             sequence_parallel ? ", sequence parallel" : "", static_cast<int>(recompute)));
           }
         }
+      }
+    }
+  }
+}
+
+// Norms, slopes, biases and heads of other families are cut, copied or summed as they should be.
+TEST(TensorParallel, OtherFamiliesGiveTheSame) {
+  for (const NamedConfig& family : tiny_families()) {
+    ModelConfig config = family.config;
+    config.hidden_dropout = config.attention_dropout = config.embedding_dropout = 0.1;
+    const Outcome one = run(config, {}, DType::f32, Recompute::none);
+    for (const bool sequence_parallel : {false, true}) {
+      for (const Recompute recompute : {Recompute::none, Recompute::attention, Recompute::full}) {
+        expect_same(run(config, {2, sequence_parallel}, DType::f32, recompute), one, DType::f32,
+                    fmt::format("{}{}, recompute {}", family.name,
+                                sequence_parallel ? ", sequence parallel" : "", static_cast<int>(recompute)));
       }
     }
   }

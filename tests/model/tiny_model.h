@@ -1,6 +1,7 @@
 // A small model with random weights, and the oracle's view of it.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <random>
 
@@ -23,6 +24,81 @@ inline ModelConfig tiny_config(ModelForm form) {
   config.vocab_multiple = 16;
   config.resolve();
   return config;
+}
+
+struct NamedConfig {
+  std::string name;
+  ModelConfig config;
+};
+
+/// Small models of other families, each with the choices that set it apart; heads can be shared by two ranks.
+inline std::vector<NamedConfig> tiny_families() {
+  std::vector<NamedConfig> all;
+  const auto add = [&](const std::string& name, ModelForm form, auto&& change) {
+    ModelConfig config = tiny_config(ModelForm::gpt2);
+    ModelConfig family = ModelConfig::defaults(form);
+    family.vocab_size = config.vocab_size;
+    family.num_layers = config.num_layers;
+    family.hidden_size = config.hidden_size;
+    family.num_heads = family.num_kv_heads = 4;
+    family.head_size = 8;
+    family.ffn_hidden_size = config.ffn_hidden_size;
+    family.max_positions = config.max_positions;
+    family.vocab_multiple = config.vocab_multiple;
+    change(family);
+    family.resolve();
+    all.push_back({name, family});
+  };
+  const auto nothing = [](ModelConfig&) {};
+  add("gptj", ModelForm::gptj, [](ModelConfig& c) { c.rope_fraction = 0.5; });
+  add("gpt_neox", ModelForm::gpt_neox, nothing);
+  add("opt with norms behind branches", ModelForm::opt, [](ModelConfig& c) {
+    c.norm_placement = NormPlacement::post;
+    c.final_norm = false;
+    c.activation = Activation::gelu_tanh;
+  });
+  add("bloom", ModelForm::bloom, [](ModelConfig& c) { c.num_heads = c.num_kv_heads = 6; });
+  add("mistral", ModelForm::mistral, [](ModelConfig& c) {
+    c.num_kv_heads = 2;
+    c.window = 4;
+  });
+  add("qwen2 with windows in later layers, linear scaling", ModelForm::qwen2, [](ModelConfig& c) {
+    c.window = 3;
+    c.window_first_layer = 1;
+    c.rope_scaling = RopeScaling::linear;
+    c.rope_factor = 3;
+  });
+  add("qwen3", ModelForm::qwen3, [](ModelConfig& c) { c.num_kv_heads = 2; });
+  add("gemma2", ModelForm::gemma2, [](ModelConfig& c) {
+    c.embedding_scale = 4.5;
+    c.window = 4;
+    c.attention_scale = 0.5;
+    c.attention_softcap = 2;
+    c.logit_softcap = 1.5;
+  });
+  add("gemma3", ModelForm::gemma3, [](ModelConfig& c) {
+    c.num_kv_heads = 2;
+    c.window = 4;
+    c.window_period = 3;
+    c.rope_base = 1000;
+    c.rope_window_base = 10;
+    c.rope_scaling = RopeScaling::linear;
+    c.rope_factor = 8;
+    c.logit_scale = 0.5;
+  });
+  add("phi3 beyond its original context", ModelForm::phi3, [](ModelConfig& c) {
+    c.rope_scaling = RopeScaling::longrope;
+    c.rope_original_positions = 7;  // no test's batch is shorter
+    c.rope_factor = 4;
+    c.rope_short_factors = {1, 1, 1, 1};
+    c.rope_long_factors = {1, 1.5, 2, 4};
+  });
+  add("bert", ModelForm::bert, [](ModelConfig& c) { c.pooler = true; });
+  add("encoder with windows", ModelForm::gpt_neox, [](ModelConfig& c) {
+    c.causal = false;
+    c.window = 3;
+  });
+  return all;
 }
 
 /// A model with its buffers and everything that a pass needs.
@@ -88,8 +164,36 @@ inline reference::ModelShape reference_shape(const ModelConfig& config) {
   shape.kv_heads = static_cast<int>(config.num_kv_heads);
   shape.head_size = static_cast<int>(config.head_size);
   shape.inner = static_cast<int>(config.ffn_hidden_size);
-  shape.learned_positions = config.positions == PositionKind::learned;
-  shape.rope_base = config.rope_base;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    reference::LayerRule& rule = shape.rules.emplace_back();
+    const bool windowed = config.layer_has_window(layer);
+    if (windowed) rule.window = static_cast<int>(config.window);
+    const bool stretched = !windowed || config.rope_window_base == 0;
+    const double base = stretched ? config.rope_base : config.rope_window_base;
+    for (int64_t i = 0; i < config.rotary_columns() / 2; ++i) {
+      rule.frequencies.push_back(
+          std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(config.rotary_columns())));
+      if (!stretched) continue;
+      if (config.rope_scaling == RopeScaling::linear) rule.frequencies.back() /= config.rope_factor;
+      // Batches of the tests are longer than the original context.
+      if (config.rope_scaling == RopeScaling::longrope)
+        rule.frequencies.back() /= config.rope_long_factors[static_cast<size_t>(i)];
+    }
+  }
+  if (config.rope_scaling == RopeScaling::longrope) {
+    shape.rope_magnitude = std::sqrt(1 + std::log(config.rope_factor) /
+                                             std::log(static_cast<double>(config.rope_original_positions)));
+  }
+  shape.causal = config.causal;
+  shape.alibi = config.positions == PositionKind::alibi;
+  shape.attention_scale = config.attention_scale > 0 ? config.attention_scale
+                                                     : 1 / std::sqrt(static_cast<double>(config.head_size));
+  shape.attention_softcap = config.attention_softcap;
+  shape.placement = static_cast<reference::NormPlacement>(config.norm_placement);
+  shape.order = static_cast<reference::BranchOrder>(config.branches);
+  shape.embedding_scale = config.embedding_scale;
+  shape.logit_scale = config.logit_scale;
+  shape.logit_softcap = config.logit_softcap;
   shape.centered_norm = config.norm == NormKind::layer;
   shape.epsilon = config.norm_epsilon;
   shape.activation = static_cast<reference::Activation>(config.activation);
@@ -112,6 +216,12 @@ struct TinyBatch {
     view.batch = batch;
     view.tokens = tokens;
   }
+  /// Gives tokens types, for models that have them.
+  void reset_types(int64_t count) {
+    types.clear();
+    for (size_t i = 0; count > 0 && i < ids.size(); ++i)
+      types.push_back(static_cast<int32_t>(i / 2 % static_cast<size_t>(count)));
+  }
   /// Cuts every row into documents at these columns.
   void reset_documents(const std::vector<int32_t>& bounds) {
     starts.clear();
@@ -131,6 +241,7 @@ struct TinyBatch {
     view.positions = {positions.data(), DType::i32, {n}};
     view.targets = {targets.data(), DType::i32, {n}};
     view.loss_weights = {weights.data(), DType::f32, {n}};
+    if (!types.empty()) view.token_types = {types.data(), DType::i32, {n}};
     if (!starts.empty()) view.document_starts = {starts.data(), DType::i32, {view.batch, view.tokens}};
     return view;
   }
@@ -142,11 +253,12 @@ struct TinyBatch {
     tokens.targets.assign(targets.begin(), targets.end());
     tokens.positions.assign(positions.begin(), positions.end());
     tokens.weights.assign(weights.begin(), weights.end());
+    tokens.types.assign(types.begin(), types.end());
     tokens.starts.assign(starts.begin(), starts.end());
     return tokens;
   }
 
-  std::vector<int32_t> ids, targets, positions, starts;
+  std::vector<int32_t> ids, targets, positions, starts, types;
   std::vector<float> weights;
   TokenBatch view;
 };

@@ -3,19 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "tests/model/tiny_model.h"
 
 namespace megalith {
 namespace {
 
-struct Case {
-  std::string name;
-  ModelConfig config;
-};
+using Case = NamedConfig;
 
 std::vector<Case> cases() {
-  std::vector<Case> all{{"gpt2", tiny_config(ModelForm::gpt2)}, {"llama", tiny_config(ModelForm::llama)}};
+  std::vector<Case> all = tiny_families();
+  all.insert(all.end(), {{"gpt2", tiny_config(ModelForm::gpt2)}, {"llama", tiny_config(ModelForm::llama)}});
   ModelConfig mixed = tiny_config(ModelForm::gpt2);
   mixed.activation = Activation::relu;
   mixed.tied_embeddings = false;
@@ -40,6 +39,7 @@ TEST(Transformer, Fp32LossAndGradientsAreTheOracles) {
     for (const bool documents : {false, true}) {
       TinyModel tiny(c.config, DType::f32, 5);
       TinyBatch batch(2, 11, c.config.vocab_size, 9);
+      batch.reset_types(c.config.token_types);
       if (documents) batch.reset_documents({0, 4, 5});
       const std::vector<float> losses = losses_of(tiny, batch.tokens());
       const auto parameters = tiny.parameter_map<double>();
@@ -106,6 +106,7 @@ TEST(Transformer, RecomputeGivesTheSameBitsWithDropout) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       TinyModel tiny(c.config, dtype, 5);
       TinyBatch batch(2, 13, c.config.vocab_size, 9);
+      batch.reset_types(c.config.token_types);
       batch.reset_documents({0, 6});
       batch.view.first_position = 1000;
       const auto losses = losses_of(tiny, batch.tokens(), Recompute::none, true, true);
@@ -212,8 +213,76 @@ TEST(Transformer, SecondMicroBatchAddsToTheFirst) {
   for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(parts[i], whole[i], 2e-6) << i;
 }
 
+// Hidden states and logits of all positions at once, of decoders and encoders.
+TEST(Transformer, EncodeGivesTheOraclesHiddenStates) {
+  for (const Case& c : cases()) {
+    for (const bool documents : {false, true}) {
+      TinyModel tiny(c.config, DType::f32, 5);
+      TinyBatch batch(2, 12, c.config.vocab_size, 9);
+      batch.reset_types(c.config.token_types);
+      if (documents) batch.reset_documents({0, 4, 5});
+      const auto parameters = tiny.parameter_map<double>();
+      reference::Values<double> want_logits, want;
+      reference::Model<double>(reference_shape(c.config), parameters)
+          .loss(batch.reference_tokens(), nullptr, &want_logits, &want);
+      const int64_t hidden_size = c.config.hidden_size;
+      Tensor hidden(DType::f32, {24, hidden_size}), logits(DType::f32, {24, c.config.padded_vocabulary()});
+      tiny.model.encode(tiny.exec, batch.tokens(), hidden);
+      tiny.model.logits(tiny.exec, hidden, logits);
+      EXPECT_EQ(tiny.workspace.used(), 0u);
+      for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(hidden.data<float>()[i], want[i], 2e-5) << c.name;
+      for (int64_t t = 0; t < 24; ++t) {
+        for (int64_t v = 0; v < c.config.vocab_size; ++v) {
+          ASSERT_NEAR(logits.data<float>()[t * c.config.padded_vocabulary() + v],
+                      want_logits[static_cast<size_t>(t * c.config.vocab_size + v)], 2e-5)
+              << c.name << " position " << t;
+        }
+      }
+      if (!c.config.pooler) continue;
+      const reference::Values<double> first(want.begin(), want.begin() + hidden_size);
+      const auto pooled =
+          reference::linear(first, parameters.at("pooler.weight"), parameters.at("pooler.bias"), 1,
+                            static_cast<int>(hidden_size), static_cast<int>(hidden_size));
+      Tensor got(DType::f32, {1, hidden_size});
+      tiny.model.pool(tiny.exec, hidden.view().slice(0, 1), got);
+      for (size_t i = 0; i < pooled.size(); ++i)
+        EXPECT_NEAR(got.data<float>()[i], std::tanh(pooled[i]), 1e-5);
+    }
+  }
+}
+
+TEST(Transformer, ModelsWithoutAHeadHaveHiddenStatesOnly) {
+  ModelConfig with_head = tiny_config(ModelForm::gpt2), config = with_head;
+  config.head = HeadKind::none;
+  config.resolve();
+  TinyModel tiny(config, DType::f32, 5), other(with_head, DType::f32, 5);
+  TinyBatch batch(1, 12, config.vocab_size, 9);
+  Tensor hidden(DType::f32, {12, config.hidden_size}), same(DType::f32, {12, config.hidden_size}),
+      logits(DType::f32, {12, config.padded_vocabulary()});
+  tiny.model.encode(tiny.exec, batch.tokens(), hidden);
+  other.model.encode(other.exec, batch.tokens(), same);
+  EXPECT_EQ(std::memcmp(hidden.view().raw(), same.view().raw(), hidden.view().bytes()), 0);
+  EXPECT_THROW(tiny.model.logits(tiny.exec, hidden, logits), Error);
+  EXPECT_THROW(losses_of(tiny, batch.tokens()), Error);
+  EXPECT_THROW(tiny.model.pool(tiny.exec, hidden.view().slice(0, 1), same.view().slice(0, 1)), Error);
+}
+
+TEST(Transformer, EncodersRefuseToGenerate) {
+  for (const Case& c : cases()) {
+    if (c.config.causal) continue;
+    TinyModel tiny(c.config, DType::f32, 5);
+    Arena arena("cache", 64u << 20);
+    ModelCache cache = make_cache(c.config, DType::f32, 4, arena);
+    std::vector<int32_t> ids(2, 1);
+    EXPECT_THROW(
+        tiny.model.forward_cached(tiny.exec, TensorView(ids.data(), DType::i32, {2}), cache, TensorView()),
+        Error);
+  }
+}
+
 TEST(Transformer, CachedForwardGivesTheLogitsOfTheWholeSequence) {
   for (const Case& c : cases()) {
+    if (!c.config.causal) continue;
     TinyModel tiny(c.config, DType::f32, 5);
     TinyBatch batch(1, 20, c.config.vocab_size, 6);
     reference::Values<double> expected;
@@ -225,6 +294,8 @@ TEST(Transformer, CachedForwardGivesTheLogitsOfTheWholeSequence) {
     Tensor logits(DType::f32, {20, padded});
     for (const std::vector<int64_t>& pieces :
          {std::vector<int64_t>{20}, std::vector<int64_t>{7, 1, 1, 11}, std::vector<int64_t>(20, 1)}) {
+      // Keys that were cached while the sequence was short stay as they turned then.
+      if (c.config.rope_scaling == RopeScaling::longrope && pieces.size() > 1) continue;
       ModelCache cache = make_cache(c.config, DType::f32, 20, arena);
       int64_t at = 0;
       for (const int64_t piece : pieces) {

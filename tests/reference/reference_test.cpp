@@ -19,41 +19,62 @@ Values<double> random_values(size_t size, double scale, double center, std::mt19
   return values;
 }
 
-ParameterMap<double> random_parameters(const ModelShape& s, bool biases, int positions,
+// What a model has besides the parameters that all have.
+struct Extras {
+  bool biases = false, positions = false, types = false, embedding_norm = false, final_norm = true,
+       head_norms = false, masked_head = false, head_bias = false;
+};
+
+ParameterMap<double> random_parameters(const ModelShape& s, const Extras& extras, int positions,
                                        std::mt19937& generator) {
   ParameterMap<double> p;
-  const auto matrix = [&](const std::string& name, int rows, int columns) {
+  const auto table = [&](const std::string& name, int rows, int columns) {
     p[name + ".weight"] = random_values(static_cast<size_t>(rows) * columns, 0.3, 0, generator);
-    if (biases) p[name + ".bias"] = random_values(static_cast<size_t>(rows), 0.2, 0, generator);
+  };
+  const auto matrix = [&](const std::string& name, int rows, int columns) {
+    table(name, rows, columns);
+    if (extras.biases) p[name + ".bias"] = random_values(static_cast<size_t>(rows), 0.2, 0, generator);
   };
   const auto norm_parameters = [&](const std::string& name) {
     p[name + ".weight"] = random_values(static_cast<size_t>(s.hidden), 0.1, 1, generator);
-    if (biases) p[name + ".bias"] = random_values(static_cast<size_t>(s.hidden), 0.1, 0, generator);
+    if (extras.biases) p[name + ".bias"] = random_values(static_cast<size_t>(s.hidden), 0.1, 0, generator);
   };
-  p["embedding.token.weight"] =
-      random_values(static_cast<size_t>(s.vocabulary) * s.hidden, 0.5, 0, generator);
-  if (s.learned_positions) {
-    p["embedding.position.weight"] =
-        random_values(static_cast<size_t>(positions) * s.hidden, 0.5, 0, generator);
-  }
+  table("embedding.token", s.vocabulary, s.hidden);
+  if (extras.positions) table("embedding.position", positions, s.hidden);
+  if (extras.types) table("embedding.token_type", 2, s.hidden);
+  if (extras.embedding_norm) norm_parameters("embedding.norm");
   for (int l = 0; l < s.layers; ++l) {
     const std::string name = "layers." + std::to_string(l) + ".";
     norm_parameters(name + "attention_norm");
-    norm_parameters(name + "feed_forward_norm");
+    if (s.order != BranchOrder::parallel_shared_norm) norm_parameters(name + "feed_forward_norm");
+    if (s.placement == NormPlacement::both) {
+      norm_parameters(name + "attention_post_norm");
+      norm_parameters(name + "feed_forward_post_norm");
+    }
     matrix(name + "attention.query_key_value", (s.heads + 2 * s.kv_heads) * s.head_size, s.hidden);
+    if (extras.head_norms) {
+      const size_t size = static_cast<size_t>(s.head_size);
+      p[name + "attention.query_norm.weight"] = random_values(size, 0.1, 1, generator);
+      p[name + "attention.key_norm.weight"] = random_values(size, 0.1, 1, generator);
+    }
     matrix(name + "attention.output", s.hidden, s.heads * s.head_size);
     matrix(name + "feed_forward.up", is_gated(s.activation) ? 2 * s.inner : s.inner, s.hidden);
     matrix(name + "feed_forward.down", s.hidden, s.inner);
   }
-  norm_parameters("final_norm");
-  if (!s.tied)
-    p["head.weight"] = random_values(static_cast<size_t>(s.vocabulary) * s.hidden, 0.3, 0, generator);
+  if (extras.final_norm) norm_parameters("final_norm");
+  if (extras.masked_head) {
+    matrix("head.dense", s.hidden, s.hidden);
+    norm_parameters("head.norm");
+  }
+  if (!s.tied) table("head", s.vocabulary, s.hidden);
+  if (extras.head_bias) p["head.bias"] = random_values(static_cast<size_t>(s.vocabulary), 0.2, 0, generator);
   return p;
 }
 
-void check_model(const ModelShape& shape, bool biases) {
+void check_model(ModelShape shape, const Extras& extras) {
+  shape.rules.resize(static_cast<size_t>(shape.layers));
   std::mt19937 generator(7);
-  const ParameterMap<double> parameters = random_parameters(shape, biases, 6, generator);
+  const ParameterMap<double> parameters = random_parameters(shape, extras, 6, generator);
   Tokens tokens;
   tokens.batch = 2;
   tokens.length = 5;
@@ -64,6 +85,7 @@ void check_model(const ModelShape& shape, bool biases) {
     tokens.positions.push_back(i % 5);
     tokens.weights.push_back(0.1 * (1 + i % 3));
     tokens.starts.push_back(i >= 7 ? 2 : 0);
+    if (extras.types) tokens.types.push_back(i % 2);
   }
   ParameterMap<double> gradients;
   Model<double>(shape, parameters).loss(tokens, &gradients, nullptr);
@@ -84,36 +106,54 @@ void check_model(const ModelShape& shape, bool biases) {
   }
 }
 
-TEST(ReferenceModel, GradientsOfTheGpt2FormAreComplexStepDerivatives) {
-  ModelShape shape;
-  shape.vocabulary = 11;
-  shape.layers = 2;
-  shape.hidden = 8;
-  shape.heads = shape.kv_heads = 2;
-  shape.head_size = 4;
-  shape.inner = 12;
+TEST(ReferenceModel, GradientsAreComplexStepDerivatives) {
+  ModelShape gpt2;
+  gpt2.vocabulary = 11;
+  gpt2.layers = 2;
+  gpt2.hidden = 8;
+  gpt2.heads = gpt2.kv_heads = 2;
+  gpt2.head_size = 4;
+  gpt2.attention_scale = 0.5;
+  gpt2.inner = 12;
   for (const Activation activation :
        {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu, Activation::silu}) {
-    shape.activation = activation;
-    check_model(shape, true);
+    gpt2.activation = activation;
+    check_model(gpt2, {.biases = true, .positions = true});
   }
-}
-
-TEST(ReferenceModel, GradientsOfTheLlamaFormAreComplexStepDerivatives) {
-  ModelShape shape;
-  shape.vocabulary = 9;
-  shape.layers = 2;
-  shape.hidden = 12;
-  shape.heads = 4;
-  shape.kv_heads = 2;
-  shape.head_size = 6;
-  shape.inner = 10;
-  shape.learned_positions = false;
-  shape.centered_norm = false;
-  shape.tied = false;
+  ModelShape llama = gpt2;
+  llama.heads = 4;
+  llama.centered_norm = false;
+  llama.tied = false;
+  llama.rules = {{0, {1, 0.3}}, {2, {0.5, 0.1}}};  // the second layer with a window
   for (const Activation activation : {Activation::swiglu, Activation::geglu_tanh, Activation::geglu_erf}) {
-    shape.activation = activation;
-    check_model(shape, false);
+    llama.activation = activation;
+    check_model(llama, {});
+  }
+  ModelShape gemma = llama;  // also Qwen 3's norms of heads
+  gemma.placement = NormPlacement::both;
+  gemma.rope_magnitude = 1.3;
+  gemma.embedding_scale = 3;
+  gemma.attention_softcap = 2;
+  gemma.logit_softcap = 1.5;
+  gemma.logit_scale = 0.7;
+  gemma.tied = true;
+  check_model(gemma, {.head_norms = true});
+  ModelShape bert = gpt2;
+  bert.placement = NormPlacement::post;
+  bert.causal = false;
+  bert.activation = Activation::gelu_erf;
+  check_model(bert, {.biases = true,
+                     .positions = true,
+                     .types = true,
+                     .embedding_norm = true,
+                     .final_norm = false,
+                     .masked_head = true,
+                     .head_bias = true});
+  ModelShape parallel = gpt2;
+  parallel.alibi = true;
+  for (const BranchOrder order : {BranchOrder::parallel, BranchOrder::parallel_shared_norm}) {
+    parallel.order = order;
+    check_model(parallel, {.biases = true});
   }
 }
 
