@@ -222,8 +222,10 @@ void Transformer::check_whole(const char* what) const {
 void Transformer::forward_cached(const ExecContext& exec, TensorView token_ids, ModelCache& cache,
                                  TensorView logits) const {
   check_whole("generation");
-  check(config_.causal,
-        "a model whose tokens see the tokens behind them (causal = false) cannot generate token by token");
+  check_input(
+      config_.causal,
+      "this model is an encoder (model.causal = false): its tokens see those behind them, so it cannot "
+      "generate token by token");
   const int64_t tokens = token_ids.rows() * token_ids.columns();
   check(cache.length + tokens <= cache.capacity, "{} tokens do not fit a cache of {} that holds {}", tokens,
         cache.capacity, cache.length);

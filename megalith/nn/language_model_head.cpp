@@ -26,6 +26,11 @@ LanguageModelHead::LanguageModelHead(const HeadOptions& options, Parameter* toke
   projection().is_product_weight = true;
 }
 
+void LanguageModelHead::check_projection() const {
+  check_input(options_.has_projection,
+              "this model has no output head (model.head = none): it has hidden states, but no logits");
+}
+
 void LanguageModelHead::hidden_states(const ExecContext& exec, TensorView x, TensorView hidden) const {
   if (norm_) {
     norm_->forward_only(exec, x, hidden);
@@ -36,7 +41,7 @@ void LanguageModelHead::hidden_states(const ExecContext& exec, TensorView x, Ten
 
 LanguageModelHead::Projected LanguageModelHead::prepare(const ExecContext& exec, TensorView x, int64_t rows,
                                                         Saved* saved) const {
-  check(options_.has_projection, "this model has no output head: it has hidden states, but no logits");
+  check_projection();
   Projected projected;
   projected.all = exec.workspace.allocate(x.dtype(), {rows, options_.hidden});
   const TensorView own = tensor_.own_rows(projected.all);
@@ -145,7 +150,7 @@ void LanguageModelHead::loss_and_gradient(const Pass& pass, TensorView x, Tensor
 }
 
 void LanguageModelHead::logits(const ExecContext& exec, TensorView hidden, TensorView logits) const {
-  check(options_.has_projection, "this model has no output head: it has hidden states, but no logits");
+  check_projection();
   ArenaScope scope(exec.workspace);
   TensorView input = hidden;
   if (transform_) {

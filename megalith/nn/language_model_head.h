@@ -67,6 +67,7 @@ class LanguageModelHead {
   /// ranks.
   void prepare_backward(const ExecContext& exec, const Projected& projected, TensorView d_all, TensorView x,
                         TensorView d, Saved& saved);
+  void check_projection() const;
   TensorView allocate_logits(const ExecContext& exec, DType dtype, int64_t rows) const;
   /// Logits of some rows.
   void project(const ExecContext& exec, TensorView x, TensorView logits) const;

@@ -147,7 +147,7 @@ void ZeroSharding::before_backward(int64_t unit) {
   {
     const ProfileScope waiting(exec_, "communication");
     if (unit == head() && options_.tied) acquire(0, 0);
-    if (unit > 0) acquire(unit, unit - 1);  // looking up needs no weights backward
+    if (unit > 0 || options_.embedding_norm) acquire(unit, std::max<int64_t>(unit - 1, 0));
   }
   if (unit == head() && options_.tied) open_gradients(0);
   open_gradients(unit);

@@ -20,6 +20,8 @@ class ZeroSharding : public DataParallel {
     int stage = 2;
     bool tied = false;
     int64_t persistent_elements = 0;
+    /// The embedding's backward pass needs its weights: a norm's. Looking up needs none.
+    bool embedding_norm = false;
   };
   /// Cuts the buffers from `arena`. The first unit is the embedding, the last one the head.
   ZeroSharding(const ExecContext& exec, ParameterBuffers& parameters, std::vector<UnitRange> units,

@@ -56,14 +56,19 @@ void add(MessageLine& line, int64_t calls, uint64_t bytes_each) {
 int64_t stream_calls(const Recipe& recipe, const StageContents& stage) {
   const Recompute recompute = recipe.train.recompute;
   const int64_t layers = stage.layers();
+  // What is computed again begins with a gather of each branch's input. Its output is summed if the other
+  // branch or a norm at its end needs it.
+  const bool sequential = recipe.model.branches == BranchOrder::sequential;
+  const int64_t norm_at_end = recipe.model.norm_placement == NormPlacement::pre ? 0 : 1;
+  int64_t gathers = 0, sums = 0;
+  if (recompute == Recompute::attention) gathers = 1, sums = norm_at_end;
+  if (recompute == Recompute::full) gathers = 2, sums = (sequential ? 1 : 0) + norm_at_end;
   if (!recipe.parallel.sequence_parallel) {
-    // Behind each of the two branches of a layer, and before it in the backward pass. A block that is
-    // computed again needs no output of its last branch.
-    const int64_t again = recompute == Recompute::full ? 1 : 0;
-    return layers * (4 + again) + (stage.has_embedding() ? 1 : 0) + (stage.has_head() ? 1 : 0);
+    // Behind each of the two branches of a layer, and before it in the backward pass.
+    return layers * (4 + sums) + (stage.has_embedding() ? 1 : 0) + (stage.has_head() ? 1 : 0);
   }
   // A gather and a reduce-scatter in place of each.
-  const int64_t again = recompute == Recompute::full ? 3 : recompute == Recompute::attention ? 1 : 0;
+  const int64_t again = gathers + sums;
   return layers * (8 + again) + (stage.has_embedding() ? 2 : 0) + (stage.has_head() ? 2 : 0);
 }
 

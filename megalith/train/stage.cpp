@@ -106,10 +106,12 @@ std::vector<UnitRange> Stage::units(const ParameterBuffers& parameters) const {
       range.end_slot = slot;
     }
   }
-  for (size_t unit = 0; unit < units.size(); ++unit) {
-    const auto first = [&](size_t u) { return parameters.slots()[units[u].first_slot].offset; };
-    units[unit].elements = {first(unit), unit + 1 < units.size() ? first(unit + 1) : parameters.elements()};
-  }
+  // The head of a tied model without a final norm has no parameters: it is an empty range at the end.
+  const auto first = [&](size_t unit) {
+    const size_t begin = unit < units.size() ? units[unit].first_slot : parameters.slots().size();
+    return begin < parameters.slots().size() ? parameters.slots()[begin].offset : parameters.elements();
+  };
+  for (size_t unit = 0; unit < units.size(); ++unit) units[unit].elements = {first(unit), first(unit + 1)};
   return units;
 }
 

@@ -19,12 +19,19 @@ uint64_t workspace_bytes(const ModelConfig& model, const TensorParallel& tensor,
   const int64_t stream = tensor.stream_rows(rows) * hidden;
   const int64_t attention = model.num_heads * model.head_size / ranks;
   const int64_t packed = attention + 2 * model.num_kv_heads * model.head_size / ranks;
-  // The gradient behind a branch, masked or gathered, is another tensor than the stream's.
-  const int64_t behind = model.hidden_dropout > 0 || tensor.sequence_parallel() ? hidden : 0;
+  // The gradient behind a branch, masked, gathered or through a norm, is another tensor than the stream's.
+  const bool norms_branch = model.norm_placement == NormPlacement::both;
+  const int64_t behind = model.hidden_dropout > 0 || tensor.sequence_parallel() || norms_branch ? hidden : 0;
+  // Before a norm behind the sum, and in front of two parallel branches, the gradient exists twice.
+  const bool twice = model.norm_placement == NormPlacement::post || model.branches != BranchOrder::sequential;
+  const int64_t normed_heads = model.qk_norm ? attention + model.num_kv_heads * model.head_size / ranks : 0;
   const int64_t block =
-      stream + rows * (behind + hidden + std::max(attention + packed, model.ffn_hidden_size / ranks));
+      (twice ? 2 : 1) * stream +
+      rows * (behind + hidden + std::max(attention + packed + normed_heads, model.ffn_hidden_size / ranks));
   const int64_t columns = (model.padded_vocabulary() + ranks - 1) / ranks;
-  const int64_t head = stream + 2 * rows * hidden + std::min(rows, LanguageModelHead::kChunkRows) * columns;
+  const int64_t transformed = model.head == HeadKind::masked_language_model ? 3 : 0;
+  const int64_t head = (1 + transformed) * stream + 2 * rows * hidden +
+                       std::min(rows, LanguageModelHead::kChunkRows) * columns;
   return static_cast<uint64_t>(std::max(block, head)) * element;
 }
 
@@ -32,7 +39,7 @@ uint64_t workspace_bytes(const ModelConfig& model, const TensorParallel& tensor,
 
 ZeroSharding::Options zero_sharding_options(const Recipe& recipe) {
   return {static_cast<int>(recipe.parallel.zero_stage), recipe.model.tied_embeddings,
-          recipe.parallel.zero_persistent_elements};
+          recipe.parallel.zero_persistent_elements, recipe.model.embedding_norm};
 }
 
 uint64_t TrainingArenas::high_water(const std::string& kind) const {
