@@ -4,8 +4,7 @@
 #include <cstring>
 
 #include "megalith/base/utf8.h"
-#include "megalith/text/regex.h"
-#include "megalith/text/unicode_class.h"
+#include "megalith/text/character_properties.h"
 
 namespace megalith {
 
@@ -34,27 +33,19 @@ std::string_view character_at(std::string_view text, size_t at) {
 bool is_space(std::string_view character) {
   if (character.empty() || !is_valid_utf8(character)) return false;
   size_t offset = 0;
-  return unicode_class(next_code_point(character, offset)) == CharacterClass::space;
+  return is_white_space(next_code_point(character, offset));
 }
 
 bool is_word(std::string_view character) {
   if (character.empty() || !is_valid_utf8(character)) return false;
-  static const Regex word("[\\p{L}\\p{M}\\p{N}\\p{Pc}\\x{200c}\\x{200d}]", "word character");
-  size_t begin = 0, end = 0;
-  return word.find(character, 0, begin, end);
+  size_t offset = 0;
+  return is_word_character(next_code_point(character, offset));
 }
 
 }  // namespace
 
-void AddedTokenFinder::Trie::insert(std::string_view text, size_t token) {
-  uint32_t node = 0;
-  for (const char c : text) {
-    const uint64_t key = uint64_t{node} * 256 + static_cast<unsigned char>(c);
-    const auto [found, is_new] = children_.try_emplace(key, static_cast<uint32_t>(token_at_.size()));
-    if (is_new) token_at_.push_back(-1);
-    node = found->second;
-  }
-  token_at_[node] = static_cast<int64_t>(token);
+void AddedTokenFinder::Texts::insert(std::string_view text, size_t token) {
+  trie_.insert(text, static_cast<int32_t>(token));
   const auto first = static_cast<unsigned char>(text[0]);
   if (!first_[first]) {
     first_[first] = true;
@@ -63,19 +54,18 @@ void AddedTokenFinder::Trie::insert(std::string_view text, size_t token) {
   }
 }
 
-int64_t AddedTokenFinder::Trie::longest(std::string_view text, size_t at) const {
+int64_t AddedTokenFinder::Texts::longest(std::string_view text, size_t at) const {
   int64_t best = -1;
   uint32_t node = 0;
   for (; at < text.size(); ++at) {
-    const auto found = children_.find(uint64_t{node} * 256 + static_cast<unsigned char>(text[at]));
-    if (found == children_.end()) break;
-    node = found->second;
-    if (token_at_[node] >= 0) best = token_at_[node];
+    node = trie_.child(node, text[at]);
+    if (node == 0) break;
+    if (trie_.value(node) >= 0) best = trie_.value(node);
   }
   return best;
 }
 
-size_t AddedTokenFinder::Trie::candidate(std::string_view text, size_t at) const {
+size_t AddedTokenFinder::Texts::candidate(std::string_view text, size_t at) const {
   if (distinct_first_ == 1) {
     const void* found =
         at < text.size() ? std::memchr(text.data() + at, only_first_, text.size() - at) : nullptr;
@@ -98,12 +88,12 @@ AddedTokenFinder::AddedTokenFinder(const std::vector<AddedToken>& tokens) : toke
   }
 }
 
-void AddedTokenFinder::split_part(std::string_view text, Part part, const Trie& trie,
+void AddedTokenFinder::split_part(std::string_view text, Part part, const Texts& texts,
                                   std::vector<Part>& parts) const {
   const std::string_view here = text.substr(part.begin, part.end - part.begin);
   size_t done = 0;
-  for (size_t at = trie.candidate(here, 0); at < here.size(); at = trie.candidate(here, at)) {
-    const int64_t found = trie.longest(here, at);
+  for (size_t at = texts.candidate(here, 0); at < here.size(); at = texts.candidate(here, at)) {
+    const int64_t found = texts.longest(here, at);
     if (found < 0) {
       ++at;
       continue;
@@ -140,23 +130,32 @@ void AddedTokenFinder::split_part(std::string_view text, Part part, const Trie& 
   if (done < here.size()) parts.push_back({part.begin + done, part.end, -1});
 }
 
-void AddedTokenFinder::split(std::string_view text, bool special, std::vector<Part>& parts) const {
+void AddedTokenFinder::split_raw(std::string_view text, bool special, std::vector<Part>& parts) const {
   parts.clear();
   if (text.empty()) return;
-  const auto& [raw, normalized] = tries_[special ? 1 : 0];
+  const Texts& raw = tries_[special ? 1 : 0][0];
   if (raw.empty()) {
     parts.push_back({0, text.size(), -1});
   } else {
     split_part(text, {0, text.size(), -1}, raw, parts);
   }
-  if (normalized.empty()) return;
+}
+
+void AddedTokenFinder::split_normalized(std::string_view text, bool special, std::vector<Part>& parts) const {
+  parts.clear();
+  if (!text.empty()) split_part(text, {0, text.size(), -1}, tries_[special ? 1 : 0][1], parts);
+}
+
+void AddedTokenFinder::split(std::string_view text, bool special, std::vector<Part>& parts) const {
+  split_raw(text, special, parts);
+  if (!any_normalized(special)) return;
   std::vector<Part> first;
   first.swap(parts);
   for (const Part& part : first) {
     if (part.id >= 0) {
       parts.push_back(part);
     } else {
-      split_part(text, part, normalized, parts);
+      split_part(text, part, tries_[special ? 1 : 0][1], parts);
     }
   }
 }

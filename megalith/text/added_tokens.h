@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
+
+#include "megalith/text/piece_trie.h"
 
 namespace megalith {
 
@@ -39,32 +40,35 @@ class AddedTokenFinder {
   /// Replaces `parts` by the parts of `text`, in order; none is empty. Special tokens are only looked for
   /// with `special`.
   void split(std::string_view text, bool special, std::vector<Part>& parts) const;
+  /// Only tokens with normalized off, or on: the others are looked for in normalised text.
+  void split_raw(std::string_view text, bool special, std::vector<Part>& parts) const;
+  void split_normalized(std::string_view text, bool special, std::vector<Part>& parts) const;
   /// Whether split() could find anything.
   bool any(bool special) const { return special ? any_ : any_plain_; }
+  bool any_normalized(bool special) const { return !tries_[special ? 1 : 0][1].empty(); }
 
  private:
-  // A byte-wise tree of token texts. Node 0 is the root.
-  class Trie {
+  // The texts of tokens.
+  class Texts {
    public:
     void insert(std::string_view text, size_t token);
     // The longest token at `at`, or -1.
     int64_t longest(std::string_view text, size_t at) const;
     // The first position from `at` on where a token may begin.
     size_t candidate(std::string_view text, size_t at) const;
-    bool empty() const { return children_.empty(); }
+    bool empty() const { return trie_.empty(); }
 
    private:
-    std::unordered_map<uint64_t, uint32_t> children_;  // Keyed by node * 256 + byte.
-    std::vector<int64_t> token_at_ = {-1};
+    PieceTrie trie_;
     std::array<bool, 256> first_{};
     int distinct_first_ = 0;
     unsigned char only_first_ = 0;
   };
-  void split_part(std::string_view text, Part part, const Trie& trie, std::vector<Part>& parts) const;
+  void split_part(std::string_view text, Part part, const Texts& texts, std::vector<Part>& parts) const;
 
   std::vector<AddedToken> tokens_;
   // [special looked for][normalized]
-  std::array<std::array<Trie, 2>, 2> tries_;
+  std::array<std::array<Texts, 2>, 2> tries_;
   bool any_ = false;
   bool any_plain_ = false;
 };

@@ -71,23 +71,29 @@ int32_t PieceTable::find(std::string_view text) const {
   return -1;
 }
 
-void BpeModel::encode(std::string_view piece, const PieceTable& pieces, BpeScratch& scratch,
-                      std::vector<int32_t>& ids) const {
-  if (ignore_merges) {
-    const int32_t whole = pieces.find(piece);
-    if (whole >= 0) {
-      ids.push_back(whole);
-      return;
-    }
-  }
-  if (piece.size() <= kShortPiece) {
+void BpeModel::encode(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& ids,
+                      std::vector<TokenRange>* ranges) const {
+  const size_t first = ids.size();
+  const int32_t whole = ignore_merges ? pieces_.find(piece) : -1;
+  if (whole >= 0) {
+    ids.push_back(whole);
+  } else if (piece.size() <= kShortPiece) {
     encode_short(piece, scratch, ids);
   } else {
     encode_long(piece, scratch, ids);
   }
+  if (ranges == nullptr) return;
+  // Bytes without a token are left out, which only the vocabularies that lack some do; their places are then
+  // counted to the tokens before.
+  uint32_t at = 0;
+  for (size_t i = first; i < ids.size(); ++i) {
+    const auto length = static_cast<uint32_t>(pieces_.bytes(ids[i]).size());
+    ranges->push_back({at, at + length});
+    at += length;
+  }
 }
 
-void BpeModel::encode_short(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {
+void BpeModel::encode_short(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& ids) const {
   std::array<int32_t, kShortPiece> symbols;
   std::array<Merge, kShortPiece> joined;  // joined[i]: of symbols i and i + 1.
   size_t size = 0;
@@ -120,7 +126,7 @@ void BpeModel::encode_short(std::string_view piece, BpeScratch& scratch, std::ve
   ids.insert(ids.end(), symbols.begin(), symbols.begin() + static_cast<ptrdiff_t>(size));
 }
 
-void BpeModel::encode_long(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {
+void BpeModel::encode_long(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& ids) const {
   auto& nodes = scratch.nodes;
   auto& heap = scratch.heap;
   nodes.clear();
@@ -134,10 +140,10 @@ void BpeModel::encode_long(std::string_view piece, BpeScratch& scratch, std::vec
   scratch.dropped_bytes += piece.size() - nodes.size();
   if (size == 0) return;
   nodes.back().next = -1;
-  const auto later = [](const BpeScratch::Candidate& a, const BpeScratch::Candidate& b) {
+  const auto later = [](const ModelScratch::Candidate& a, const ModelScratch::Candidate& b) {
     return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
   };
-  const auto candidate_at = [&](int64_t position, BpeScratch::Candidate& candidate) {
+  const auto candidate_at = [&](int64_t position, ModelScratch::Candidate& candidate) {
     const auto& node = nodes[static_cast<size_t>(position)];
     if (node.next < 0) return false;
     const int32_t right = nodes[static_cast<size_t>(node.next)].id;
@@ -146,14 +152,14 @@ void BpeModel::encode_long(std::string_view piece, BpeScratch& scratch, std::vec
     candidate = {merge->rank, merge->id, position, node.id, right};
     return true;
   };
-  BpeScratch::Candidate candidate{};
+  ModelScratch::Candidate candidate{};
   for (int64_t i = 0; i + 1 < size; ++i) {
     if (candidate_at(i, candidate)) heap.push_back(candidate);
   }
   std::make_heap(heap.begin(), heap.end(), later);
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end(), later);
-    const BpeScratch::Candidate top = heap.back();
+    const ModelScratch::Candidate top = heap.back();
     heap.pop_back();
     auto& node = nodes[static_cast<size_t>(top.position)];
     // Out of date when either side has been joined to something since.

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "megalith/text/model.h"
+
 namespace megalith {
 
 /// What joining a pair gives.
@@ -56,6 +58,8 @@ class PieceTable {
   /// Makes room for ids 0 ... ids-1, none of which has bytes yet.
   explicit PieceTable(int64_t ids = 0);
   void set(int32_t id, std::string_view bytes);
+  /// Makes room for the bytes of all tokens.
+  void reserve(size_t bytes) { block_.reserve(bytes); }
   /// Makes set() pieces findable; of equal bytes the first given one is found.
   void index(int32_t id);
   std::string_view bytes(int32_t id) const {
@@ -80,29 +84,10 @@ class PieceTable {
   std::vector<int32_t> slots_;
 };
 
-/// Memory for encoding, reused from piece to piece.
-struct BpeScratch {
-  struct Node {
-    int32_t id;
-    int64_t previous;
-    int64_t next;
-  };
-  struct Candidate {
-    uint32_t rank;
-    int32_t id;
-    int64_t position;
-    int32_t left;
-    int32_t right;
-  };
-  std::vector<Node> nodes;
-  std::vector<Candidate> heap;
-  /// Bytes without a token so far: they were left out.
-  uint64_t dropped_bytes = 0;
-};
-
-class BpeModel {
+/// Byte-level: the symbols are bytes.
+class BpeModel final : public Model {
  public:
-  BpeModel() { byte_ids.fill(-1); }
+  explicit BpeModel(const PieceTable& pieces) : pieces_(pieces) { byte_ids.fill(-1); }
 
   /// -1 for a byte that has no token: it is left out of the text before anything is joined, as the tokenizers
   /// library does (some vocabularies lack bytes that their training text did not have).
@@ -111,13 +96,18 @@ class BpeModel {
   /// A piece that is in the vocabulary becomes its id, whatever the merges give.
   bool ignore_merges = false;
 
-  /// Appends the ids of a piece that is not empty.
-  void encode(std::string_view piece, const PieceTable& pieces, BpeScratch& scratch,
-              std::vector<int32_t>& ids) const;
+  void encode(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& ids,
+              std::vector<TokenRange>* ranges) const override;
+  void encode_invalid(std::string_view bytes, ModelScratch& scratch, std::vector<int32_t>& ids,
+                      std::vector<TokenRange>* ranges) const override {
+    encode(bytes, scratch, ids, ranges);
+  }
 
  private:
-  void encode_short(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
-  void encode_long(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const;
+  void encode_short(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& ids) const;
+  void encode_long(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& ids) const;
+
+  const PieceTable& pieces_;
 };
 
 }  // namespace megalith

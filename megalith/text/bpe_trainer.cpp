@@ -259,7 +259,7 @@ void BpeTrainer::add_documents(std::span<const std::string_view> documents) {
   std::vector<std::string_view> stretches;
   for (std::string_view document : documents) {
     while (!document.empty()) {
-      const size_t length = stretch(document, true, kStretchBytes);
+      const size_t length = stretch(document, Cuts::spaces_and_lines, kStretchBytes);
       stretches.push_back(document.substr(0, length));
       document.remove_prefix(length);
     }

@@ -7,14 +7,22 @@
 
 namespace megalith {
 
-/// The largest position in (0, limit] at which a text can be cut so that its parts split as the whole does
-/// under any of the fast splitters, or 0: before a space between two ASCII letters, and after a line feed
-/// between two characters that are not white space. The text need not be valid UTF-8.
-size_t safe_cut(std::string_view text, size_t limit);
+/// Where texts can be cut.
+enum class Cuts {
+  none,
+  /// Before a space between two ASCII letters.
+  spaces,
+  /// There, and after a line feed between two characters that are not white space.
+  spaces_and_lines,
+};
+
+/// The largest position in (0, limit] at which a text can be cut, or 0; under any of the fast splitters the parts
+/// then split as the whole does. The text need not be valid UTF-8.
+size_t safe_cut(std::string_view text, size_t limit, Cuts cuts = Cuts::spaces_and_lines);
 
 /// The length of the first stretch of a text: about `wanted` bytes, more where no cut is safe, and all of it
 /// when the text cannot be cut. No stretch ends inside a run of invalid bytes.
-size_t stretch(std::string_view text, bool can_cut, size_t wanted);
+size_t stretch(std::string_view text, Cuts cuts, size_t wanted);
 
 /// The length of the run of bytes at the begin of `text` that belong to no character.
 size_t invalid_run(std::string_view text);

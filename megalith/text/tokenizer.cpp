@@ -7,8 +7,9 @@
 #include "megalith/base/file.h"
 #include "megalith/base/log.h"
 #include "megalith/base/utf8.h"
-#include "megalith/text/stretch.h"
+#include "megalith/text/byte_alphabet.h"
 #include "megalith/text/tokenizer_implementation.h"
+#include "megalith/text/tokenizer_writer.h"
 
 namespace megalith {
 
@@ -50,73 +51,183 @@ constexpr size_t kStretchBytes = 64 * 1024;
 
 }  // namespace
 
-template <class OnPiece>
-void Tokenizer::Implementation::encode_plain(std::string_view text, bool at_start, EncodeScratch& scratch,
-                                             std::vector<int32_t>& ids, const OnPiece& on_piece) const {
-  const bool prefix = at_start && pre_tokenizer.add_prefix_space && !text.empty() && text[0] != ' ';
-  const size_t shift = prefix ? 1 : 0;  // Positions are counted in the text without the prefix.
-  if (prefix) {
-    scratch.prefixed.assign(1, ' ').append(text);
-    text = scratch.prefixed;
-  }
-  const auto original = [&](size_t position) { return position >= shift ? position - shift : 0; };
-  size_t at = 0;
-  const auto encode_stretch = [&](std::string_view part) {
-    pre_tokenizer.split(part, scratch.ends, scratch.other_ends);
-    const char* const text_end = part.data() + part.size();
-    size_t begin = 0;
-    for (const size_t end : scratch.ends) {
-      const std::string_view piece(part.data() + begin, end - begin);
-      const size_t first = ids.size();
-      if (piece.size() <= WordCache::kMaximumBytes) {
-        const auto key = WordCache::make_key(piece, static_cast<size_t>(text_end - piece.data()));
-        WordCache::Slot& slot = scratch.cache.slot(key);
-        if (slot.holds(key)) [[likely]] {
-          if (slot.count == 1) {
-            ids.push_back(slot.ids[0]);
-          } else {
-            ids.insert(ids.end(), slot.ids, slot.ids + slot.count);
-          }
-        } else {
-          model.encode(piece, pieces, scratch.bpe, ids);
-          const size_t count = ids.size() - first;
-          if (count <= WordCache::kMaximumIds) {
-            slot.low = key.low;
-            slot.high = key.high;
-            slot.length = key.length;
-            slot.count = static_cast<uint8_t>(count);
-            std::copy(ids.begin() + static_cast<ptrdiff_t>(first), ids.end(), slot.ids);
-          }
-        }
-      } else {
-        model.encode(piece, pieces, scratch.bpe, ids);
+template <bool Offsets, class Origin, class OnToken>
+void Tokenizer::Implementation::encode_pieces(std::string_view text, EncodeScratch& scratch,
+                                              std::vector<int32_t>& ids, const Origin& origin,
+                                              const OnToken& on_token) const {
+  const char* const text_end = text.data() + text.size();
+  size_t begin = 0;
+  for (const size_t marked : scratch.ends) {
+    const size_t end = end_of(marked);
+    const std::string_view piece(text.data() + begin, end - begin);
+    const size_t piece_begin = begin;
+    begin = end;
+    if (is_dropped(marked)) continue;
+    const size_t first = ids.size();
+    if constexpr (Offsets) {
+      scratch.ranges.clear();
+      model->encode(piece, scratch.model, ids, &scratch.ranges);
+      for (size_t i = first; i < ids.size(); ++i) {
+        const TokenRange range = scratch.ranges[i - first];
+        const auto [from, to] = origin(piece_begin + range.begin, piece_begin + range.end);
+        on_token(ids[i], from, to);
       }
-      on_piece(original(at + begin), original(at + end), first);
-      begin = end;
+      continue;
     }
+    if (piece.size() > WordCache::kMaximumBytes) {
+      model->encode(piece, scratch.model, ids, nullptr);
+      continue;
+    }
+    const auto key = WordCache::make_key(piece, static_cast<size_t>(text_end - piece.data()));
+    WordCache::Slot& slot = scratch.cache.slot(key);
+    if (slot.holds(key)) [[likely]] {
+      if (slot.count == 1) {
+        ids.push_back(slot.ids[0]);
+      } else {
+        ids.insert(ids.end(), slot.ids, slot.ids + slot.count);
+      }
+      continue;
+    }
+    model->encode(piece, scratch.model, ids, nullptr);
+    const size_t count = ids.size() - first;
+    if (count > WordCache::kMaximumIds) continue;
+    slot.low = key.low;
+    slot.high = key.high;
+    slot.length = key.length;
+    slot.count = static_cast<uint8_t>(count);
+    std::copy(ids.begin() + static_cast<ptrdiff_t>(first), ids.end(), slot.ids);
+  }
+}
+
+template <bool Offsets, class OnToken>
+void Tokenizer::Implementation::encode_valid(std::string_view text, size_t base, PartPlace place,
+                                             bool parse_special, EncodeScratch& scratch,
+                                             std::vector<int32_t>& ids, const OnToken& on_token) const {
+  const bool prefix = pre_tokenizer.add_prefix_space() && place.at_begin;
+  const bool finds_normalized = !normalizer.empty() && added_token_finder.any_normalized(parse_special);
+  if (!prefix && !finds_normalized && pre_tokenizer.only_splits() && normalizer.surely_keeps(text)) {
+    pre_tokenizer.split(text, scratch.ends, scratch.other_ends);
+    encode_pieces<Offsets>(
+        text, scratch, ids,
+        [&](size_t begin, size_t end) {
+          return OriginalRange{base + begin, base + end};
+        },
+        on_token);
+    return;
+  }
+  AlignedText& whole = scratch.normalized;
+  whole.assign(text, Offsets);
+  normalizer.apply(whole, scratch.other, place);
+  const auto encode_here = [&](AlignedText& part, PartPlace where) {
+    if (prefix && where.at_begin && !part.bytes.empty() && part.bytes[0] != ' ') {
+      scratch.other.clear_like(part);
+      scratch.other.put(" ", part, 0);
+      scratch.other.copy(part, 0, part.bytes.size());
+      part.swap(scratch.other);
+    }
+    pre_tokenizer.run(part, scratch.other, where, scratch.ends, scratch.other_ends);
+    encode_pieces<Offsets>(
+        part.bytes, scratch, ids,
+        [&](size_t begin, size_t end) {
+          const OriginalRange range = part.origin_of(begin, end);
+          return OriginalRange{base + range.begin, base + range.end};
+        },
+        on_token);
   };
-  const uint64_t dropped_before = scratch.bpe.dropped_bytes;
-  while (at < text.size()) {
-    const size_t stretch_end = at + stretch(text.substr(at), pre_tokenizer.can_cut(), kStretchBytes);
+  if (!finds_normalized) return encode_here(whole, place);
+  std::vector<AddedTokenFinder::Part> parts;
+  added_token_finder.split_normalized(whole.bytes, parse_special, parts);
+  for (const auto& part : parts) {
+    if (part.id >= 0) {
+      ids.push_back(part.id);
+      if constexpr (Offsets) {
+        const OriginalRange range = whole.origin_of(part.begin, part.end);
+        on_token(part.id, base + range.begin, base + range.end);
+      }
+      continue;
+    }
+    AlignedText& piece = scratch.pre_tokenized;
+    piece.clear_like(whole);
+    piece.copy(whole, part.begin, part.end);
+    encode_here(piece, {true, true, place.at_text_begin && part.begin == 0});
+  }
+}
+
+template <bool Offsets, class OnToken>
+void Tokenizer::Implementation::encode_part(std::string_view part, PartPlace place, bool parse_special,
+                                            EncodeScratch& scratch, std::vector<int32_t>& ids,
+                                            const OnToken& on_token) const {
+  // An added token could stand over a cut.
+  const bool finds_normalized = !normalizer.empty() && added_token_finder.any_normalized(parse_special);
+  const uint64_t dropped_before = scratch.model.dropped_bytes;
+  for (size_t at = 0; at < part.size();) {
+    const size_t stretch_end =
+        at + stretch(part.substr(at), finds_normalized ? Cuts::none : cuts, kStretchBytes);
     while (at < stretch_end) {
-      const std::string_view part = text.substr(at, stretch_end - at);
-      const size_t valid = valid_utf8_prefix(part);
-      if (valid > 0) encode_stretch(part.substr(0, valid));
+      const std::string_view here = part.substr(at, stretch_end - at);
+      const size_t valid = valid_utf8_prefix(here);
+      if (valid > 0) {
+        const PartPlace where{place.at_begin && at == 0, place.at_end && at + valid == part.size(),
+                              place.at_text_begin && at == 0};
+        encode_valid<Offsets>(here.substr(0, valid), at, where, parse_special, scratch, ids, on_token);
+      }
       at += valid;
-      if (valid == part.size()) break;
-      const size_t invalid = invalid_run(part.substr(valid));
+      if (valid == here.size()) break;
+      const size_t invalid = invalid_run(here.substr(valid));
       const size_t first = ids.size();
-      model.encode(part.substr(valid, invalid), pieces, scratch.bpe, ids);
-      on_piece(original(at), original(at + invalid), first);
+      scratch.ranges.clear();
+      model->encode_invalid(here.substr(valid, invalid), scratch.model, ids, Offsets ? &scratch.ranges : nullptr);
+      if constexpr (Offsets) {
+        for (size_t i = first; i < ids.size(); ++i) {
+          const TokenRange range = scratch.ranges[i - first];
+          on_token(ids[i], at + range.begin, at + range.end);
+        }
+      }
       at += invalid;
     }
   }
-  if (scratch.bpe.dropped_bytes > dropped_before) {
+  if (scratch.model.dropped_bytes > dropped_before) {
     std::call_once(dropped_bytes_told, [] {
       log_warning("the text has bytes for which this tokenizer has no token; they are left out");
     });
   }
 }
+
+std::string Tokenizer::Implementation::spelling(int32_t id) const {
+  const std::string_view bytes = pieces.bytes(id);
+  return byte_level && !added[static_cast<size_t>(id)] ? spell_bytes(bytes) : std::string(bytes);
+}
+
+namespace {
+
+// Cuts ids (or spans) to what a file's truncation leaves beside `added` more tokens.
+template <class T>
+void truncate(std::vector<T>& tokens, size_t begin, const Truncation& truncation, size_t added) {
+  const auto longest = static_cast<size_t>(truncation.maximum_length);
+  const size_t room = longest > added ? longest - added : 0;
+  const size_t count = tokens.size() - begin;
+  if (count <= room) return;
+  const auto first = tokens.begin() + static_cast<ptrdiff_t>(begin);
+  const auto gone = static_cast<ptrdiff_t>(count - room);
+  if (truncation.from_left) {
+    tokens.erase(first, first + gone);
+  } else {
+    tokens.resize(begin + room);
+  }
+}
+
+template <class T>
+void pad(std::vector<T>& tokens, size_t begin, const Padding& padding, const T& filler) {
+  size_t length = tokens.size() - begin;
+  if (padding.fixed_length) length = std::max(length, static_cast<size_t>(*padding.fixed_length));
+  const auto multiple = static_cast<size_t>(padding.multiple_of.value_or(1));
+  if (multiple > 1) length = (length + multiple - 1) / multiple * multiple;
+  const size_t missing = length - (tokens.size() - begin);
+  const auto place = padding.on_left ? tokens.begin() + static_cast<ptrdiff_t>(begin) : tokens.end();
+  tokens.insert(place, missing, filler);
+}
+
+}  // namespace
 
 Tokenizer::Tokenizer(std::unique_ptr<Implementation> implementation)
     : implementation_(std::move(implementation)) {}
@@ -124,7 +235,7 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-Tokenizer Tokenizer::load(const std::filesystem::path& path) {
+Tokenizer Tokenizer::load(const std::filesystem::path& path, std::string_view) {
   return from_json(read_file(path), path.string());
 }
 
@@ -132,7 +243,14 @@ Tokenizer Tokenizer::from_json(std::string_view json, std::string_view name) {
   return Tokenizer(read_tokenizer_json(json, name));
 }
 
+Tokenizer Tokenizer::from_description(TokenizerDescription description) {
+  return Tokenizer(build_tokenizer(std::move(description)));
+}
+
 const std::string& Tokenizer::to_json() const {
+  std::call_once(implementation_->json_written, [&] {
+    if (implementation_->json.empty()) implementation_->json = write_tokenizer_json(*implementation_);
+  });
   return implementation_->json;
 }
 
@@ -155,21 +273,71 @@ void Tokenizer::encode_append(std::string_view text, const EncodeOptions& option
   const Implementation& parts = *implementation_;
   Borrowed borrowed(parts.scratch_pool);
   EncodeScratch& scratch = *borrowed;
-  const auto ignore = [](size_t, size_t, size_t) {};
+  const auto ignore = [](int32_t, size_t, size_t) {};
+  const size_t begin = ids.size();
   if (options.add_special) ids.insert(ids.end(), parts.prefix_ids.begin(), parts.prefix_ids.end());
+  const size_t text_begin = ids.size();
   if (!parts.added_token_finder.any(options.parse_special)) {
-    parts.encode_plain(text, true, scratch, ids, ignore);
+    parts.encode_part<false>(text, {}, options.parse_special, scratch, ids, ignore);
   } else {
-    parts.added_token_finder.split(text, options.parse_special, scratch.parts);
+    parts.split_added(text, options.parse_special, scratch.parts);
     for (const auto& part : scratch.parts) {
       if (part.id >= 0) {
         ids.push_back(part.id);
       } else {
-        parts.encode_plain(text.substr(part.begin, part.end - part.begin), true, scratch, ids, ignore);
+        parts.encode_part<false>(text.substr(part.begin, part.end - part.begin),
+                                 {.at_text_begin = part.begin == 0}, options.parse_special, scratch, ids, ignore);
       }
     }
   }
-  if (options.add_special) ids.insert(ids.end(), parts.suffix_ids.begin(), parts.suffix_ids.end());
+  parts.finish_ids(options, begin, text_begin, ids);
+}
+
+// Tokens with normalized on are looked for behind the normalizer, where there is one.
+void Tokenizer::Implementation::split_added(std::string_view text, bool parse_special,
+                                            std::vector<AddedTokenFinder::Part>& parts) const {
+  if (normalizer.empty()) {
+    added_token_finder.split(text, parse_special, parts);
+  } else {
+    added_token_finder.split_raw(text, parse_special, parts);
+  }
+}
+
+void Tokenizer::Implementation::finish_ids(const EncodeOptions& options, size_t begin, size_t text_begin,
+                                           std::vector<int32_t>& ids) const {
+  const size_t around = options.add_special ? prefix_ids.size() + suffix_ids.size() : 0;
+  if (options.truncate && description.truncation) truncate(ids, text_begin, *description.truncation, around);
+  if (options.add_special) ids.insert(ids.end(), suffix_ids.begin(), suffix_ids.end());
+  if (options.pad && description.padding) megalith::pad(ids, begin, *description.padding, description.padding->id);
+}
+
+void Tokenizer::Implementation::trim_offsets(std::string_view text, std::vector<TokenSpan>& spans) const {
+  for (const PostProcessorStep& step : description.post_processor) {
+    const bool trims = step.kind == PostProcessorKind::byte_level || step.kind == PostProcessorKind::roberta;
+    if (!trims || !step.trim_offsets) continue;
+    for (size_t i = 0; i < spans.size(); ++i) {
+      TokenSpan& span = spans[i];
+      const bool literal = added[static_cast<size_t>(span.id)];
+      // Of an added token the text that it has swallowed counts; of a piece, how it is spelled: a space is no
+      // white space there, but it is told by its letter.
+      const std::string_view token =
+          literal ? text.substr(span.byte_begin, span.byte_end - span.byte_begin) : pieces.bytes(span.id);
+      const auto is_trimmed = [&](char c) {
+        return c == ' ' || (literal && c >= '\t' && c <= '\r');
+      };
+      size_t leading = 0, trailing = 0;
+      while (leading < token.size() && is_trimmed(token[leading])) ++leading;
+      while (trailing < token.size() && is_trimmed(token[token.size() - 1 - trailing])) ++trailing;
+      if (leading > 0) {
+        // The space may be the one that was put before the text.
+        const bool first = i == 0 || span.byte_begin == 0;
+        if (first && step.add_prefix_space) --leading;
+        span.byte_begin = std::min(span.byte_begin + leading, span.byte_end);
+      }
+      if (trailing > 0 && span.byte_end >= trailing)
+        span.byte_end = std::max(span.byte_end - trailing, span.byte_begin);
+    }
+  }
 }
 
 std::vector<TokenSpan> Tokenizer::encode_with_offsets(std::string_view text,
@@ -183,48 +351,47 @@ std::vector<TokenSpan> Tokenizer::encode_with_offsets(std::string_view text,
     spans.push_back(
         {.id = id, .byte_begin = begin, .byte_end = end, .character_begin = 0, .character_end = 0});
   };
-  if (options.add_special) {
-    for (const int32_t id : parts.prefix_ids) add(id, 0, 0);
-  }
-  parts.added_token_finder.split(text, options.parse_special, scratch.parts);
+  parts.split_added(text, options.parse_special, scratch.parts);
   for (const auto& part : scratch.parts) {
     if (part.id >= 0) {
       add(part.id, part.begin, part.end);
       continue;
     }
     ids.clear();
-    parts.encode_plain(text.substr(part.begin, part.end - part.begin), true, scratch, ids,
-                       [&](size_t begin, size_t end, size_t first) {
-                         // Counted from the end, so that a prefix space falls on nothing.
-                         size_t length = 0;
-                         for (size_t i = first; i < ids.size(); ++i)
-                           length += parts.pieces.bytes(ids[i]).size();
-                         for (size_t i = first; i < ids.size(); ++i) {
-                           const size_t from = length > end - begin ? begin : end - length;
-                           length -= parts.pieces.bytes(ids[i]).size();
-                           const size_t to = length > end - begin ? begin : end - length;
-                           add(ids[i], part.begin + from, part.begin + to);
-                         }
-                       });
+    parts.encode_part<true>(
+        text.substr(part.begin, part.end - part.begin), {.at_text_begin = part.begin == 0},
+        options.parse_special, scratch, ids,
+        [&](int32_t id, size_t begin, size_t end) { add(id, part.begin + begin, part.begin + end); });
   }
-  if (options.add_special) {
-    for (const int32_t id : parts.suffix_ids) add(id, text.size(), text.size());
-  }
+  parts.trim_offsets(text, spans);
   // Characters: bytes that continue a character do not count. A token that begins inside a character begins
   // with it.
   const auto continues = [&](size_t at) {
     return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
   };
   size_t at = 0, begun = 0;  // Characters that begin before byte `at`.
-  const auto advance = [&](size_t to) {
+  const auto move_to = [&](size_t to) {
     for (; at < to; ++at) begun += continues(at) ? 0 : 1;
+    for (; at > to; --at) begun -= continues(at - 1) ? 0 : 1;
   };
   for (TokenSpan& span : spans) {
-    advance(span.byte_begin);
+    move_to(span.byte_begin);
     span.character_begin = begun - (continues(at) && begun > 0 && span.byte_end > span.byte_begin ? 1 : 0);
-    advance(span.byte_end);
+    move_to(span.byte_end);
     span.character_end = begun;
   }
+  // Nothing of the text belongs to what stands around it.
+  const TokenizerDescription& description = parts.description;
+  const size_t around = options.add_special ? parts.prefix_ids.size() + parts.suffix_ids.size() : 0;
+  if (options.truncate && description.truncation) truncate(spans, 0, *description.truncation, around);
+  if (options.add_special) {
+    std::vector<TokenSpan> before;
+    for (const int32_t id : parts.prefix_ids) before.push_back({.id = id});
+    spans.insert(spans.begin(), before.begin(), before.end());
+    for (const int32_t id : parts.suffix_ids) spans.push_back({.id = id});
+  }
+  if (options.pad && description.padding)
+    megalith::pad(spans, 0, *description.padding, TokenSpan{.id = description.padding->id});
   return spans;
 }
 
@@ -235,21 +402,23 @@ std::vector<int32_t> Tokenizer::encode_parallel(std::string_view text, int threa
     size_t begin;
     size_t end;
     int32_t id;
-    bool at_start;
+    PartPlace place;
     std::vector<int32_t> ids;
   };
   std::vector<Work> works;
   std::vector<AddedTokenFinder::Part> found;
-  parts.added_token_finder.split(text, options.parse_special, found);
+  parts.split_added(text, options.parse_special, found);
+  const bool finds_normalized =
+      !parts.normalizer.empty() && parts.added_token_finder.any_normalized(options.parse_special);
   for (const auto& part : found) {
     if (part.id >= 0) {
-      works.push_back({part.begin, part.end, part.id, true, {}});
+      works.push_back({part.begin, part.end, part.id, {}, {}});
       continue;
     }
     for (size_t at = part.begin; at < part.end;) {
-      const size_t length =
-          stretch(text.substr(at, part.end - at), parts.pre_tokenizer.can_cut(), 16 * kStretchBytes);
-      works.push_back({at, at + length, -1, at == part.begin, {}});
+      const size_t length = stretch(text.substr(at, part.end - at), finds_normalized ? Cuts::none : parts.cuts,
+                                    16 * kStretchBytes);
+      works.push_back({at, at + length, -1, {at == part.begin, at + length == part.end, at == 0}, {}});
       at += length;
     }
   }
@@ -262,8 +431,8 @@ std::vector<int32_t> Tokenizer::encode_parallel(std::string_view text, int threa
         work.ids.push_back(work.id);
       } else {
         Borrowed borrowed(parts.scratch_pool);
-        parts.encode_plain(text.substr(work.begin, work.end - work.begin), work.at_start, *borrowed, work.ids,
-                           [](size_t, size_t, size_t) {});
+        parts.encode_part<false>(text.substr(work.begin, work.end - work.begin), work.place,
+                                 options.parse_special, *borrowed, work.ids, [](int32_t, size_t, size_t) {});
       }
     } catch (...) {
 #pragma omp critical(megalith_encode_parallel)
@@ -273,18 +442,37 @@ std::vector<int32_t> Tokenizer::encode_parallel(std::string_view text, int threa
   if (failure) std::rethrow_exception(failure);
   std::vector<int32_t> ids;
   if (options.add_special) ids = parts.prefix_ids;
+  const size_t text_begin = ids.size();
   for (const Work& work : works) ids.insert(ids.end(), work.ids.begin(), work.ids.end());
-  if (options.add_special) ids.insert(ids.end(), parts.suffix_ids.begin(), parts.suffix_ids.end());
+  parts.finish_ids(options, 0, text_begin, ids);
   return ids;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
+  const Implementation& parts = *implementation_;
   std::string text;
+  const bool joins = parts.byte_level && parts.decoder.joins_bytes();
+  const auto stream = joins ? nullptr : parts.decoder.start();
   for (const int32_t id : ids) {
     const std::string_view bytes = token_bytes(id);
-    if (!skip_special || !is_special(id)) text.append(bytes);
+    if (skip_special && is_special(id)) continue;
+    if (joins) {
+      text.append(bytes);
+    } else {
+      parts.decode_token(*stream, id, text);
+    }
   }
+  if (stream) stream->finish(text);
   return text;
+}
+
+void Tokenizer::Implementation::decode_token(DecodeStream& stream, int32_t id, std::string& text) const {
+  const bool literal = added[static_cast<size_t>(id)];
+  if (byte_level && !literal) {
+    stream.token(spell_bytes(pieces.bytes(id)), false, text);
+  } else {
+    stream.token(pieces.bytes(id), literal, text);
+  }
 }
 
 std::string_view Tokenizer::token_bytes(int32_t id) const {
@@ -325,10 +513,31 @@ std::optional<int32_t> Tokenizer::beginning_of_text() const {
   return implementation_->prefix_ids.front();
 }
 
-std::string StreamingDecoder::push(int32_t id) {
+StreamingDecoder::StreamingDecoder(const Tokenizer& tokenizer, bool skip_special)
+    : tokenizer_(&tokenizer), skip_special_(skip_special) {
+  const Tokenizer::Implementation& parts = *tokenizer.implementation_;
+  if (!parts.byte_level || !parts.decoder.joins_bytes()) stream_ = parts.decoder.start();
+}
+StreamingDecoder::StreamingDecoder(StreamingDecoder&&) noexcept = default;
+StreamingDecoder& StreamingDecoder::operator=(StreamingDecoder&&) noexcept = default;
+StreamingDecoder::~StreamingDecoder() = default;
+
+void StreamingDecoder::decode(int32_t id) {
   const std::string_view bytes = tokenizer_->token_bytes(id);
-  if (skip_special_ && tokenizer_->is_special(id)) return {};
-  pending_.append(bytes);
+  if (skip_special_ && tokenizer_->is_special(id)) return;
+  if (stream_) {
+    tokenizer_->implementation_->decode_token(*stream_, id, pending_);
+  } else {
+    pending_.append(bytes);
+  }
+}
+
+void StreamingDecoder::follow(std::span<const int32_t> ids) {
+  for (const int32_t id : ids) push(id);
+}
+
+std::string StreamingDecoder::push(int32_t id) {
+  decode(id);
   const size_t complete = complete_utf8_prefix(pending_);
   std::string text = replace_invalid_utf8(std::string_view(pending_).substr(0, complete));
   pending_.erase(0, complete);
@@ -336,6 +545,7 @@ std::string StreamingDecoder::push(int32_t id) {
 }
 
 std::string StreamingDecoder::flush() {
+  if (stream_) stream_->finish(pending_);
   std::string text = replace_invalid_utf8(pending_);
   pending_.clear();
   return text;

@@ -1,11 +1,13 @@
-// A tokenizer: text to ids and back, read from and written as a Hugging Face tokenizer.json.
+// A tokenizer: text to ids and back, read from a Hugging Face tokenizer.json, a SentencePiece model or a tiktoken
+// file, and written as a tokenizer.json.
 //
-// The pipeline is added tokens -> pre-tokenizer -> model, and backwards model -> decoder. Only byte-level BPE
-// exists here so far; each stage is a part of its own, so that another model or pre-tokenizer is an addition.
+// The pipeline is added tokens -> normalizer -> pre-tokenizer -> model -> post-processor, and backwards
+// model -> decoder.
 //
 // Bytes that are not valid UTF-8 are kept: every run of bytes that cannot belong to a character is a piece of
-// its own, so decode(encode(x)) == x for any bytes x (added tokens with lstrip or rstrip, which swallow white
-// space, excepted).
+// its own. With a byte-level model decode(encode(x)) == x for any bytes x (added tokens with lstrip or rstrip,
+// which swallow white space, and normalizers excepted); with byte fallback the bytes come back too; other models
+// have an unknown token for them.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +22,8 @@
 namespace megalith {
 
 /// A token and the part of the input that it stands for: offsets in bytes, and in characters (code points; a
-/// token that covers part of a character's bytes covers that character). With a prefix space the space has no
-/// place in the text.
+/// token that covers part of a character's bytes covers that character). What a normalizer or a pre-tokenizer
+/// has put into the text belongs to the character beside it.
 struct TokenSpan {
   int32_t id = 0;
   uint64_t byte_begin = 0;
@@ -36,21 +38,33 @@ struct EncodeOptions {
   bool parse_special = false;
   /// Whether the tokens that the file's post-processor puts around a text (a BOS, for example) are added.
   bool add_special = false;
+  /// Whether the text is cut, or filled up with padding, to the length that the file sets (if it does).
+  bool truncate = false;
+  bool pad = false;
 };
+
+struct TokenizerDescription;
+class DecodeStream;
 
 class Tokenizer {
  public:
-  /// Reads a tokenizer.json. Throws InputError naming the file and the JSON element that is wrong or not
-  /// supported.
-  static Tokenizer load(const std::filesystem::path& path);
+  /// Reads a tokenizer.json, a SentencePiece model (.model) or a tiktoken rank file (.tiktoken), as the file's
+  /// content says. `pattern` is how a tiktoken file's texts are split ("gpt2", "cl100k", "o200k"), which it does
+  /// not say; without one it is told from the number of ranks, or refused. Throws InputError naming the file and
+  /// the element that is wrong or not supported.
+  static Tokenizer load(const std::filesystem::path& path, std::string_view pattern = {});
   /// `name` stands for the file in error messages.
   static Tokenizer from_json(std::string_view json, std::string_view name = "tokenizer.json");
+
+  /// Throws InputError naming the element for a vocabulary that contradicts itself.
+  static Tokenizer from_description(TokenizerDescription description);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  /// The tokenizer.json text that this tokenizer was made from, unchanged.
+  /// The tokenizer.json text that this tokenizer was made from, unchanged; or one that says the same as the
+  /// form it was made from.
   const std::string& to_json() const;
   /// Writes to_json() atomically. Throws Error when it cannot.
   void save(const std::filesystem::path& path) const;
@@ -66,11 +80,12 @@ class Tokenizer {
   std::vector<int32_t> encode_parallel(std::string_view text, int threads,
                                        const EncodeOptions& options = {}) const;
 
-  /// The bytes of the tokens joined. They need not be valid UTF-8 (see replace_invalid_utf8). `skip_special`
-  /// leaves special tokens out. Throws InputError for an id that no token has.
+  /// The text of the tokens. It need not be valid UTF-8 (see replace_invalid_utf8): bytes of a byte-level model
+  /// and of byte fallback are given as they are. `skip_special` leaves special tokens out. Throws InputError for
+  /// an id that no token has.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
-  /// The bytes that a token stands for; the literal text of an added token. Throws InputError for an unknown
-  /// id.
+  /// The bytes that a token of a byte-level model stands for; else the token's text in the vocabulary ("##ing",
+  /// "\u2581the"), and the literal text of an added token. Throws InputError for an unknown id.
   std::string_view token_bytes(int32_t id) const;
 
   /// One more than the largest id.
@@ -88,6 +103,7 @@ class Tokenizer {
   struct Implementation;
 
  private:
+  friend class StreamingDecoder;
   explicit Tokenizer(std::unique_ptr<Implementation> implementation);
   std::unique_ptr<Implementation> implementation_;
 };
@@ -96,10 +112,15 @@ class Tokenizer {
 class StreamingDecoder {
  public:
   /// The tokenizer must outlive the decoder.
-  explicit StreamingDecoder(const Tokenizer& tokenizer, bool skip_special = false)
-      : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+  explicit StreamingDecoder(const Tokenizer& tokenizer, bool skip_special = false);
+  StreamingDecoder(StreamingDecoder&&) noexcept;
+  StreamingDecoder& operator=(StreamingDecoder&&) noexcept;
+  ~StreamingDecoder();
 
-  /// The text that is complete now that `id` has come; bytes that can never become a character are given as
+  /// Takes ids whose text is known already, so that what follows is decoded as their continuation: the first
+  /// token of an answer then keeps the space that the first token of a text would lose.
+  void follow(std::span<const int32_t> ids);
+  /// The text that is certain now that `id` has come; bytes that can never become a character are given as
   /// U+FFFD, so the pieces joined equal replace_invalid_utf8(decode(all ids)). Throws InputError for an
   /// unknown id.
   std::string push(int32_t id);
@@ -108,9 +129,12 @@ class StreamingDecoder {
   std::string flush();
 
  private:
+  void decode(int32_t id);
+
   const Tokenizer* tokenizer_;
   bool skip_special_;
   std::string pending_;
+  std::unique_ptr<DecodeStream> stream_;  // Null when bytes are joined.
 };
 
 }  // namespace megalith

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "megalith/text/tokenizer.h"
+
 namespace megalith {
 
 struct ByteLevelVocabulary {
@@ -21,5 +23,9 @@ struct ByteLevelVocabulary {
 };
 
 std::string write_tokenizer_json(const ByteLevelVocabulary& vocabulary);
+
+/// The tokenizer.json of a tokenizer that was not read from one. Pairs that are joined by score become merges
+/// in the order of the scores; SentencePiece's rules of white space become steps of their own.
+std::string write_tokenizer_json(const Tokenizer::Implementation& tokenizer);
 
 }  // namespace megalith

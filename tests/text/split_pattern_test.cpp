@@ -164,12 +164,22 @@ TEST(SplitPattern, CutsChangeNothing) {
 }
 
 TEST(SplitPattern, BehaviorsOfASplit) {
-  const auto split = [](SplitBehavior behavior, bool invert, std::string_view text) {
-    PreTokenizer pre_tokenizer;
-    pre_tokenizer.steps.emplace_back("-", behavior, invert, "test");
-    std::vector<size_t> ends, scratch;
-    pre_tokenizer.split(text, ends, scratch);
-    return pieces(text, ends);
+  const auto split = [](SplitBehavior behavior, bool invert, std::string_view text, bool is_regex = true) {
+    const PreTokenizer pre_tokenizer({{.kind = PreTokenizerKind::split,
+                                       .element = "test",
+                                       .pattern = {"-", is_regex},
+                                       .invert = invert,
+                                       .behavior = behavior}},
+                                     false);
+    std::vector<size_t> marked, ends, scratch;
+    pre_tokenizer.split(text, marked, scratch);
+    std::vector<std::string> result;
+    size_t begin = 0;
+    for (const size_t end : marked) {
+      if (!is_dropped(end)) result.emplace_back(text.substr(begin, end_of(end) - begin));
+      begin = end_of(end);
+    }
+    return result;
   };
   // The values of the tokenizers library's own documentation.
   using Pieces = std::vector<std::string>;
@@ -181,6 +191,10 @@ TEST(SplitPattern, BehaviorsOfASplit) {
   EXPECT_EQ(split(SplitBehavior::merged_with_next, false, text),
             (Pieces{"the", "-final", "-", "-countdown"}));
   EXPECT_EQ(split(SplitBehavior::contiguous, false, text), (Pieces{"the", "-", "final", "--", "countdown"}));
+  for (const bool is_regex : {true, false}) {
+    EXPECT_EQ(split(SplitBehavior::removed, false, text, is_regex), (Pieces{"the", "final", "countdown"}));
+    EXPECT_EQ(split(SplitBehavior::removed, true, text, is_regex), (Pieces{"-", "-", "-"}));
+  }
 }
 
 }  // namespace

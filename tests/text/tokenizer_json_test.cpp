@@ -64,8 +64,9 @@ TEST(TokenizerJson, AThirdPatternThatMatchesNothingStillEncodes) {
   Json json = small();
   json["pre_tokenizer"] = split("zzz");
   EXPECT_EQ(Tokenizer::from_json(json.dump()).encode("ab").size(), 1u);
-  json["pre_tokenizer"] = split("x*");  // Empty matches.
-  EXPECT_EQ(Tokenizer::from_json(json.dump()).encode("abxxab").size(), 4u);
+  // A match of nothing cuts, as in the tokenizers library: a|b|xx|a|b, where no merge joins the two x.
+  json["pre_tokenizer"] = split("x*");
+  EXPECT_EQ(Tokenizer::from_json(json.dump()).encode("abxxab").size(), 6u);
 }
 
 TEST(TokenizerJson, ErrorsNameTheElement) {
@@ -77,34 +78,42 @@ TEST(TokenizerJson, ErrorsNameTheElement) {
   EXPECT_THAT(changed([](Json& j) { j["pre_tokenizer"] = split("(abc"); }),
               HasSubstr("file.json.pre_tokenizer.pretokenizers[0].pattern.Regex"));
   EXPECT_THAT(changed([](Json& j) { j["pre_tokenizer"] = split("\\C"); }), HasSubstr("not supported"));
-  EXPECT_THAT(changed([](Json& j) { j["pre_tokenizer"] = split("a", "Removed"); }),
-              HasSubstr("pretokenizers[0].behavior"));
   EXPECT_THAT(changed([](Json& j) { j["pre_tokenizer"] = split("a", "Sideways"); }),
               HasSubstr("pretokenizers[0].behavior"));
   EXPECT_THAT(changed([](Json& j) { j["pre_tokenizer"]["type"] = "Mystery"; }), HasSubstr("'Mystery'"));
-  EXPECT_THAT(changed([](Json& j) { j["pre_tokenizer"] = nullptr; }),
-              HasSubstr("file.json.pre_tokenizer: missing"));
   EXPECT_THAT(changed([](Json& j) {
-                j["normalizer"] = {{"type", "NFC"}};
+                j["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "ab"}};
               }),
-              HasSubstr("file.json.normalizer: normalizer 'NFC'"));
-  EXPECT_THAT(changed([](Json& j) { j["decoder"]["type"] = "WordPiece"; }),
-              HasSubstr("file.json.decoder.type"));
-  EXPECT_THAT(changed([](Json& j) { j["decoder"] = nullptr; }), HasSubstr("file.json.decoder"));
+              HasSubstr("file.json.pre_tokenizer.replacement: expected one character"));
+  EXPECT_THAT(changed([](Json& j) {
+                j["normalizer"] = {{"type", "Mystery"}};
+              }),
+              HasSubstr("file.json.normalizer.type: normalizer 'Mystery' is not supported"));
+  EXPECT_THAT(changed([](Json& j) {
+                j["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Prepend"}}}}};
+              }),
+              HasSubstr("file.json.normalizer.normalizers[0].prepend: missing"));
+  EXPECT_THAT(changed([](Json& j) {
+                j["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}};
+              }),
+              HasSubstr("file.json.normalizer.precompiled_charsmap"));
+  EXPECT_THAT(changed([](Json& j) { j["decoder"]["type"] = "Mystery"; }), HasSubstr("file.json.decoder.type"));
+  EXPECT_THAT(changed([](Json& j) {
+                j["decoder"] = {{"type", "Strip"}, {"content", " "}, {"start", -1}, {"stop", 0}};
+              }),
+              HasSubstr("file.json.decoder.start"));
   EXPECT_THAT(changed([](Json& j) {
                 j["post_processor"] = {{"type", "Bert"}};
               }),
               HasSubstr("file.json.post_processor.type"));
-  EXPECT_THAT(changed([](Json& j) { j["model"]["type"] = "Unigram"; }), HasSubstr("file.json.model.type"));
+  EXPECT_THAT(changed([](Json& j) { j["model"]["type"] = "Mystery"; }), HasSubstr("file.json.model.type"));
+  EXPECT_THAT(changed([](Json& j) {
+                j["truncation"] = {{"max_length", -3}};
+              }),
+              HasSubstr("file.json.truncation.max_length"));
   EXPECT_THAT(changed([](Json& j) { j["model"]["dropout"] = 0.1; }), HasSubstr("file.json.model.dropout"));
   EXPECT_THAT(changed([](Json& j) { j["model"]["surprise"] = 1; }), HasSubstr("file.json.model.surprise"));
   EXPECT_THAT(changed([](Json& j) { j["surprise"] = 1; }), HasSubstr("file.json.surprise"));
-  EXPECT_THAT(changed([](Json& j) {
-                j["model"]["vocab"] = {{"你", 0}};
-                j["model"]["merges"] = Json::array();
-                j["added_tokens"] = Json::array();
-              }),
-              HasSubstr("file.json.model.vocab: no byte has a piece"));
   EXPECT_THAT(changed([](Json& j) { j["model"]["vocab"].erase("ab"); }),
               HasSubstr("file.json.model.merges[0]: 'ab'"));
   EXPECT_THAT(changed([](Json& j) { j["model"]["vocab"]["ab"] = 5; }), HasSubstr("id 5 is given twice"));
@@ -184,7 +193,6 @@ TEST(TokenizerJson, MutatedFiles) {
     try {
       const Tokenizer tokenizer = Tokenizer::from_json(text);
       const auto ids = tokenizer.encode("<a>bc don't 12 é\n\n x<a>b", true);
-      EXPECT_FALSE(ids.empty());
       tokenizer.decode(ids);
       ++loaded;
     } catch (const InputError& error) {
