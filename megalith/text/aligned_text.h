@@ -39,6 +39,11 @@ class AlignedText {
     bytes.append(text);
     if (aligned) origins.insert(origins.end(), text.size(), source.origins[at]);
   }
+  /// Appends `text`, which stands for the place before the original text.
+  void put_before(std::string_view text) {
+    bytes.append(text);
+    if (aligned) origins.insert(origins.end(), text.size(), {0, 0});
+  }
   void put(uint32_t code_point, const AlignedText& source, size_t at);
   void swap(AlignedText& other) noexcept {
     bytes.swap(other.bytes);

@@ -157,7 +157,8 @@ class ScoredBpe final : public Model {
     const auto is_frozen = [&](const VocabularyPiece& piece) {
       return parts.step.as_sentencepiece && piece.kind == PieceKind::user_defined;
     };
-    for (const VocabularyPiece& piece : parts.step.pieces) frozen_bytes += is_frozen(piece) ? piece.text.size() : 0;
+    for (const VocabularyPiece& piece : parts.step.pieces)
+      frozen_bytes += is_frozen(piece) ? piece.text.size() : 0;
     frozen_ = PieceTrie(frozen_bytes);
     for (const VocabularyPiece& piece : parts.step.pieces) {
       const bool joins = !parts.step.as_sentencepiece || piece.kind == PieceKind::normal ||
@@ -184,7 +185,8 @@ class ScoredBpe final : public Model {
       symbols.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(at - begin),
                          length > 0 ? frozen_id : kUnasked, length > 0});
     }
-    std::unordered_map<std::string_view, size_t> made_of;  // Unused pieces, and the length of their left side.
+    std::unordered_map<std::string_view, size_t>
+        made_of;  // Unused pieces, and the length of their left side.
     merge_symbols(scratch, [&](const ModelScratch::Symbol& left, const ModelScratch::Symbol& right) {
       if (left.frozen || right.frozen) return Merge{kNoMerge, -1};
       const std::string_view text = piece.substr(left.begin, left.length + right.length);
@@ -195,7 +197,8 @@ class ScoredBpe final : public Model {
       return Merge{rank, id};
     });
     bool after_unknown = false;
-    for (const ModelScratch::Symbol& symbol : symbols) write(piece, symbol, made_of, after_unknown, ids, ranges);
+    for (const ModelScratch::Symbol& symbol : symbols)
+      write(piece, symbol, made_of, after_unknown, ids, ranges);
   }
 
   void encode_invalid(std::string_view bytes, ModelScratch& scratch, std::vector<int32_t>& ids,
@@ -241,8 +244,8 @@ class ScoredBpe final : public Model {
       if (parts != made_of.end()) {
         const auto left = static_cast<uint32_t>(parts->second);
         write(piece, {symbol.begin, left, kUnasked, false}, made_of, after_unknown, ids, ranges);
-        write(piece, {symbol.begin + left, symbol.length - left, kUnasked, false}, made_of, after_unknown, ids,
-              ranges);
+        write(piece, {symbol.begin + left, symbol.length - left, kUnasked, false}, made_of, after_unknown,
+              ids, ranges);
         return;
       }
     }

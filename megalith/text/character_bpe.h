@@ -12,8 +12,8 @@
 
 namespace megalith {
 
-/// Cuts before a space (as the vocabulary spells it) that no piece holds behind the byte before it: nothing can
-/// ever be joined over such a place.
+/// Cuts before a space (as the vocabulary spells it) that no piece holds behind the byte before it: nothing
+/// can ever be joined over such a place.
 class WordSplitter final : public Splitter {
  public:
   explicit WordSplitter(const PieceTable& pieces);

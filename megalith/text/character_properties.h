@@ -24,8 +24,10 @@ bool is_mark(uint32_t code_point);
 bool is_word_character(uint32_t code_point);
 /// CJK ideographs, as BERT counts them.
 bool is_chinese(uint32_t code_point);
-/// The number of the script; kana counts as Han, as SentencePiece has it. Negative for a space, which is at
-/// home in every script.
+/// The lower case, for all but U+0130, whose is two characters.
+uint32_t lower_case(uint32_t code_point);
+/// The number of the script; kana counts as Han, as SentencePiece has it. Negative for a space and for
+/// characters unknown to Unicode 9, which are at home in every script.
 int script_of(uint32_t code_point);
 
 }  // namespace megalith

@@ -131,7 +131,8 @@ class SentencePieceNormalizer final : public NormalizerOperation {
       const char byte = static_cast<char>(c);
       const std::string_view text(&byte, 1);
       // A key may begin with it, and go on.
-      plain_[c] = c != ' ' && map_.longest(text).length == 0 && !map_.goes_on_after(byte) && protected_.child(0, byte) == 0;
+      plain_[c] = c != ' ' && map_.longest(text).length == 0 && !map_.goes_on_after(byte) &&
+                  protected_.child(0, byte) == 0;
     }
   }
 

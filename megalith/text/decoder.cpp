@@ -13,8 +13,8 @@ namespace megalith {
 
 namespace {
 
-// A stage takes the text of tokens in parts and hands it on. Between parts of one token nothing is decided that
-// a later part could change.
+// A stage takes the text of tokens in parts and hands it on. Between parts of one token nothing is decided
+// that a later part could change.
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -75,7 +75,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 // The English clean-up of the tokenizers library.
 void clean_up(std::string& text) {
   constexpr std::pair<const char*, const char*> rules[] = {
-      {" .", "."},     {" ?", "?"},      {" !", "!"},   {" ,", ","},   {" ' ", "'"}, {" n't", "n't"},
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
       {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   for (const auto& [from, to] : rules) replace_all(text, from, to);
 }
@@ -384,9 +384,8 @@ class Stages final : public DecodeStream {
 
 Decoder::Decoder(const std::vector<DecoderStep>& steps) : steps_(steps) {
   for (const DecoderStep& step : steps_) {
-    patterns_.push_back(step.pattern.is_regex
-                            ? std::make_shared<const Regex>(step.pattern.text, step.element)
-                            : nullptr);
+    patterns_.push_back(step.pattern.is_regex ? std::make_shared<const Regex>(step.pattern.text, step.element)
+                                              : nullptr);
   }
 }
 

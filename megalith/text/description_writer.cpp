@@ -71,10 +71,11 @@ void add_sentencepiece_steps(const NormalizerStep& step, std::vector<Json>& step
     steps.push_back({{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}});
     steps.push_back(replace_json({" {2,}", true}, " "));
   }
-  if (step.add_dummy_prefix) {
-    const char* key = step.whitespace_as_suffix ? "append" : "prepend";
-    steps.push_back({{"type", step.whitespace_as_suffix ? "Append" : "Prepend"},
-                     {key, step.escape_whitespaces ? kSpaceSymbol : " "}});
+  const char* const space = step.escape_whitespaces ? kSpaceSymbol : " ";
+  if (step.add_dummy_prefix && step.whitespace_as_suffix) {
+    steps.push_back(replace_json({"$", true}, space));  // There is no step that appends.
+  } else if (step.add_dummy_prefix) {
+    steps.push_back({{"type", "Prepend"}, {"prepend", space}});
   }
   if (step.escape_whitespaces) steps.push_back(replace_json({" ", false}, kSpaceSymbol));
 }
@@ -364,8 +365,7 @@ class ModelWriter {
                 {"ignore_merges", step_.ignore_merges}});
     write_vocabulary();
     out_ += ",\n    \"merges\": [";
-    const auto merges =
-        step_.kind == ModelKind::scored_bpe ? merges_by_score(tokenizer_) : tokenizer_.merges;
+    const auto merges = step_.kind == ModelKind::scored_bpe ? merges_by_score(tokenizer_) : tokenizer_.merges;
     bool first = true;
     for (const auto& [left, right] : merges) {
       out_ += (first ? "\n      [" : ",\n      [") + quoted(left) + ", " + quoted(right) + "]";

@@ -1,7 +1,5 @@
 #include "megalith/text/normalizer.h"
 
-#include <unicode/uchar.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -94,7 +92,7 @@ class Lowercase final : public NormalizerOperation {
       if (c == 0x130) {  // The only character of which the lower case is two.
         out.put("i\xCC\x87", in, begin);
       } else {
-        out.put(static_cast<uint32_t>(u_tolower(static_cast<UChar32>(c))), in, begin);
+        out.put(lower_case(c), in, begin);
       }
     }
     return true;
@@ -211,7 +209,11 @@ class Replace final : public NormalizerOperation {
       }
       changed = true;
       out.copy(in, done, begin);
-      if (!text.empty() && !content_.empty()) out.put(content_, in, end > 0 ? end - 1 : 0);
+      if (end == 0) {
+        out.put_before(content_);
+      } else {
+        out.put(content_, in, end - 1);
+      }
       done = end;
     };
     if (!regex_) {

@@ -30,8 +30,8 @@ void PieceTrie::insert(std::string_view text, int32_t value) {
       node = found;
       continue;
     }
-    check_input(values_.size() < kMaximumNodes, "a vocabulary of more than {} different prefixes is too large",
-                kMaximumNodes);
+    check_input(values_.size() < kMaximumNodes,
+                "a vocabulary of more than {} different prefixes is too large", kMaximumNodes);
     const auto fresh = static_cast<uint32_t>(values_.size());
     values_.push_back(-1);
     if (node == 0) {

@@ -268,10 +268,14 @@ void read_post_processor(const JsonNode& node, TokenizerDescription& out) {
 void read_decoder(const JsonNode& node, TokenizerDescription& out) {
   for_each_step(node, "decoders", [&](const JsonNode& step) {
     static const std::map<std::string_view, DecoderKind> kinds = {
-        {"ByteLevel", DecoderKind::byte_level}, {"WordPiece", DecoderKind::word_piece},
-        {"Metaspace", DecoderKind::metaspace},  {"Replace", DecoderKind::replace},
-        {"ByteFallback", DecoderKind::byte_fallback}, {"Fuse", DecoderKind::fuse},
-        {"Strip", DecoderKind::strip},          {"BPEDecoder", DecoderKind::bpe},
+        {"ByteLevel", DecoderKind::byte_level},
+        {"WordPiece", DecoderKind::word_piece},
+        {"Metaspace", DecoderKind::metaspace},
+        {"Replace", DecoderKind::replace},
+        {"ByteFallback", DecoderKind::byte_fallback},
+        {"Fuse", DecoderKind::fuse},
+        {"Strip", DecoderKind::strip},
+        {"BPEDecoder", DecoderKind::bpe},
         {"CTC", DecoderKind::ctc}};
     const JsonNode type = step.required("type");
     const auto kind = kinds.find(type.text());

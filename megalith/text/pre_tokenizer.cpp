@@ -26,6 +26,7 @@ PreTokenizer::PreTokenizer(const std::vector<PreTokenizerStep>& steps, bool keep
       made.rewrite = step;
     } else if (step.kind == PreTokenizerKind::metaspace) {
       made.rewrite = step;
+      asks_for_begin_ = asks_for_begin_ || step.prepend == PrependScheme::first;
     } else {
       made.splitter = make_splitter(step);
       made.only_at_spaces =
@@ -114,7 +115,7 @@ void PreTokenizer::rewrite(const PreTokenizerStep& step, AlignedText& text, Alig
       const std::string_view mark = step.character;
       // A cut never stands inside a piece that begins a text.
       const bool wanted = step.prepend == PrependScheme::always ? from > 0 || place.at_begin
-                                                                 : from == 0 && place.at_text_begin;
+                                                                : from == 0 && place.at_text_begin;
       size_t first = other.bytes.size();
       if (step.prepend != PrependScheme::never && wanted && piece[0] != ' ' && !piece.starts_with(mark))
         other.put(mark, text, from);
@@ -179,9 +180,9 @@ AtCut PreTokenizer::at_cut(std::string_view space) const {
       here = step.only_at_spaces && space != " " ? AtCut::keeps : step.splitter->at_cut();
       if (here >= AtCut::splits_at_spaces && space != " ") here = AtCut::unknown;
     } else if (step.rewrite->kind == PreTokenizerKind::metaspace) {
-      here = !step.rewrite->split                                   ? AtCut::keeps
+      here = !step.rewrite->split                               ? AtCut::keeps
              : space == " " || space == step.rewrite->character ? AtCut::splits_at_spaces
-                                                                    : AtCut::unknown;
+                                                                : AtCut::unknown;
       if (here == AtCut::splits_at_spaces) space = step.rewrite->character;
     } else if (space == " ") {
       here = step.rewrite->use_regex ? AtCut::splits_at_spaces : AtCut::keeps;

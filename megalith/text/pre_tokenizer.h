@@ -62,8 +62,8 @@ class PreTokenizer {
 
   /// Whether every step leaves the text as it is, so that split() serves.
   bool only_splits() const { return only_splits_; }
-  /// Replaces `ends` by the ends of the pieces of `text` (valid UTF-8). No piece is empty. `scratch` is memory
-  /// to reuse.
+  /// Replaces `ends` by the ends of the pieces of `text` (valid UTF-8). No piece is empty. `scratch` is
+  /// memory to reuse.
   void split(std::string_view text, std::vector<size_t>& ends, std::vector<size_t>& scratch) const;
 
   /// The same for any steps; the text may change.
@@ -72,6 +72,8 @@ class PreTokenizer {
 
   /// What all steps together do where a text could be cut; `space` is what spaces have become before.
   AtCut at_cut(std::string_view space) const;
+  /// Whether it matters if a part begins where the text does.
+  bool asks_for_begin() const { return asks_for_begin_; }
   /// A space is put before a text that does not begin with one (with `keep_bytes`).
   bool add_prefix_space() const { return add_prefix_space_; }
 
@@ -89,6 +91,7 @@ class PreTokenizer {
   const Splitter* words_ = nullptr;
   bool only_splits_ = true;
   bool add_prefix_space_ = false;
+  bool asks_for_begin_ = false;
 };
 
 }  // namespace megalith

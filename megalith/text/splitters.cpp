@@ -10,7 +10,8 @@ namespace megalith {
 
 namespace {
 
-// Takes a text as a row of parts, matches and the gaps between them, and joins neighbours as the behavior says.
+// Takes a text as a row of parts, matches and the gaps between them, and joins neighbours as the behavior
+// says.
 class Joiner {
  public:
   Joiner(SplitBehavior behavior, bool invert, size_t base, std::vector<size_t>& ends)
@@ -187,13 +188,12 @@ class ScriptSplitter final : public Splitter {
       const int script = script_of(next_code_point(text, at));
       if (script == kAny) continue;
       if (script != last) {
-        // What stands before the first script belongs to no piece in the tokenizers library and is lost; here it
-        // belongs to the first one.
-        if (last != kNone) ends.push_back(base + begin);
+        // What stands before the first script belongs to no piece.
+        if (begin > 0) ends.push_back((base + begin) | (last == kNone ? kDropped : 0));
         last = script;
       }
     }
-    ends.push_back(base + text.size());
+    ends.push_back((base + text.size()) | (last == kNone ? kDropped : 0));
   }
 };
 
@@ -246,13 +246,12 @@ ClassRunSplitter::Class bert_class(uint32_t c) {
 
 }  // namespace
 
-std::unique_ptr<Splitter> make_pattern_splitter(const TextPattern& pattern, SplitBehavior behavior, bool invert,
-                                                std::string_view element) {
+std::unique_ptr<Splitter> make_pattern_splitter(const TextPattern& pattern, SplitBehavior behavior,
+                                                bool invert, std::string_view element) {
   if (!pattern.is_regex) return std::make_unique<LiteralSplitter>(pattern.text, behavior, invert);
   // A fast splitter's pattern matches all of a text, so that inverting makes no difference when matches are
   // kept apart.
-  const bool apart =
-      behavior == SplitBehavior::isolated || (behavior == SplitBehavior::removed && invert);
+  const bool apart = behavior == SplitBehavior::isolated || (behavior == SplitBehavior::removed && invert);
   const FastSplitter fast = apart ? fast_splitter(pattern.text) : FastSplitter::none;
   if (fast != FastSplitter::none) return std::make_unique<FastPatternSplitter>(fast);
   return std::make_unique<RegexSplitter>(pattern.text, behavior, invert, element);

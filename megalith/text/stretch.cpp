@@ -22,7 +22,8 @@ size_t safe_cut(std::string_view text, size_t limit, Cuts cuts) {
   for (size_t at = std::min(limit, text.size() - 1); at > 0; --at) {
     if (byte(at) == ' ') {
       if (is_letter(at - 1) && at + 1 < text.size() && is_letter(at + 1)) return at;
-    } else if (cuts == Cuts::spaces_and_lines && byte(at - 1) == '\n' && at >= 2 && (is_visible(at) || is_visible_triple(at)) &&
+    } else if (cuts == Cuts::spaces_and_lines && byte(at - 1) == '\n' && at >= 2 &&
+               (is_visible(at) || is_visible_triple(at)) &&
                (is_visible(at - 2) || (at >= 4 && is_visible_triple(at - 4)))) {
       return at;
     }

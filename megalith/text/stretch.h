@@ -16,8 +16,8 @@ enum class Cuts {
   spaces_and_lines,
 };
 
-/// The largest position in (0, limit] at which a text can be cut, or 0; under any of the fast splitters the parts
-/// then split as the whole does. The text need not be valid UTF-8.
+/// The largest position in (0, limit] at which a text can be cut, or 0; under any of the fast splitters the
+/// parts then split as the whole does. The text need not be valid UTF-8.
 size_t safe_cut(std::string_view text, size_t limit, Cuts cuts = Cuts::spaces_and_lines);
 
 /// The length of the first stretch of a text: about `wanted` bytes, more where no cut is safe, and all of it

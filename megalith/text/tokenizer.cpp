@@ -8,6 +8,7 @@
 #include "megalith/base/log.h"
 #include "megalith/base/utf8.h"
 #include "megalith/text/byte_alphabet.h"
+#include "megalith/text/character_properties.h"
 #include "megalith/text/tokenizer_implementation.h"
 #include "megalith/text/tokenizer_writer.h"
 
@@ -116,8 +117,11 @@ void Tokenizer::Implementation::encode_valid(std::string_view text, size_t base,
     return;
   }
   AlignedText& whole = scratch.normalized;
-  whole.assign(text, Offsets);
+  // A pre-tokenizer may ask whether a part begins where the text does, which a normalizer can change.
+  const bool asks_begin = place.at_text_begin && pre_tokenizer.asks_for_begin() && !normalizer.empty();
+  whole.assign(text, Offsets || asks_begin);
   normalizer.apply(whole, scratch.other, place);
+  if (asks_begin && !whole.origins.empty()) place.at_text_begin = whole.origins.front().begin == 0;
   const auto encode_here = [&](AlignedText& part, PartPlace where) {
     if (prefix && where.at_begin && !part.bytes.empty() && part.bytes[0] != ' ') {
       scratch.other.clear_like(part);
@@ -149,7 +153,8 @@ void Tokenizer::Implementation::encode_valid(std::string_view text, size_t base,
     AlignedText& piece = scratch.pre_tokenized;
     piece.clear_like(whole);
     piece.copy(whole, part.begin, part.end);
-    encode_here(piece, {true, true, place.at_text_begin && part.begin == 0});
+    const bool at_text_begin = place.at_text_begin && part.begin == 0;
+    encode_here(piece, {true, true, at_text_begin});
   }
 }
 
@@ -176,7 +181,8 @@ void Tokenizer::Implementation::encode_part(std::string_view part, PartPlace pla
       const size_t invalid = invalid_run(here.substr(valid));
       const size_t first = ids.size();
       scratch.ranges.clear();
-      model->encode_invalid(here.substr(valid, invalid), scratch.model, ids, Offsets ? &scratch.ranges : nullptr);
+      model->encode_invalid(here.substr(valid, invalid), scratch.model, ids,
+                            Offsets ? &scratch.ranges : nullptr);
       if constexpr (Offsets) {
         for (size_t i = first; i < ids.size(); ++i) {
           const TokenRange range = scratch.ranges[i - first];
@@ -199,6 +205,28 @@ std::string Tokenizer::Implementation::spelling(int32_t id) const {
 }
 
 namespace {
+
+bool continues_character(std::string_view text, size_t at) {
+  return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+}
+
+// How many characters of white space (or plain spaces) a text begins and ends with.
+std::pair<size_t, size_t> count_white_space(std::string_view text) {
+  size_t leading = 0, trailing = 0;
+  bool begun = true;
+  for (size_t at = 0; at < text.size();) {
+    const bool space = is_white_space(next_code_point(text, at));
+    begun = begun && space;
+    leading += begun ? 1 : 0;
+    trailing = space ? trailing + 1 : 0;
+  }
+  return {leading, trailing};
+}
+std::pair<size_t, size_t> count_spaces(std::string_view text) {
+  const size_t leading = std::min(text.find_first_not_of(' '), text.size());
+  const size_t last = text.find_last_not_of(' ');
+  return {leading, last == std::string_view::npos ? text.size() : text.size() - 1 - last};
+}
 
 // Cuts ids (or spans) to what a file's truncation leaves beside `added` more tokens.
 template <class T>
@@ -286,7 +314,8 @@ void Tokenizer::encode_append(std::string_view text, const EncodeOptions& option
         ids.push_back(part.id);
       } else {
         parts.encode_part<false>(text.substr(part.begin, part.end - part.begin),
-                                 {.at_text_begin = part.begin == 0}, options.parse_special, scratch, ids, ignore);
+                                 {.at_text_begin = part.begin == 0}, options.parse_special, scratch, ids,
+                                 ignore);
       }
     }
   }
@@ -308,7 +337,8 @@ void Tokenizer::Implementation::finish_ids(const EncodeOptions& options, size_t 
   const size_t around = options.add_special ? prefix_ids.size() + suffix_ids.size() : 0;
   if (options.truncate && description.truncation) truncate(ids, text_begin, *description.truncation, around);
   if (options.add_special) ids.insert(ids.end(), suffix_ids.begin(), suffix_ids.end());
-  if (options.pad && description.padding) megalith::pad(ids, begin, *description.padding, description.padding->id);
+  if (options.pad && description.padding)
+    megalith::pad(ids, begin, *description.padding, description.padding->id);
 }
 
 void Tokenizer::Implementation::trim_offsets(std::string_view text, std::vector<TokenSpan>& spans) const {
@@ -322,20 +352,21 @@ void Tokenizer::Implementation::trim_offsets(std::string_view text, std::vector<
       // white space there, but it is told by its letter.
       const std::string_view token =
           literal ? text.substr(span.byte_begin, span.byte_end - span.byte_begin) : pieces.bytes(span.id);
-      const auto is_trimmed = [&](char c) {
-        return c == ' ' || (literal && c >= '\t' && c <= '\r');
-      };
-      size_t leading = 0, trailing = 0;
-      while (leading < token.size() && is_trimmed(token[leading])) ++leading;
-      while (trailing < token.size() && is_trimmed(token[token.size() - 1 - trailing])) ++trailing;
-      if (leading > 0) {
-        // The space may be the one that was put before the text.
-        const bool first = i == 0 || span.byte_begin == 0;
-        if (first && step.add_prefix_space) --leading;
-        span.byte_begin = std::min(span.byte_begin + leading, span.byte_end);
+      const auto [leading_spaces, trailing] =
+          literal && is_valid_utf8(token) ? count_white_space(token) : count_spaces(token);
+      size_t leading = leading_spaces;
+      // A single space may be the one that was put before the text.
+      if (leading == 1 && step.add_prefix_space && (i == 0 || span.byte_begin == 0)) leading = 0;
+      for (; leading > 0 && span.byte_begin < span.byte_end; --leading) {
+        do {
+          ++span.byte_begin;
+        } while (span.byte_begin < span.byte_end && continues_character(text, span.byte_begin));
       }
-      if (trailing > 0 && span.byte_end >= trailing)
-        span.byte_end = std::max(span.byte_end - trailing, span.byte_begin);
+      for (size_t left = trailing; left > 0 && span.byte_end > span.byte_begin; --left) {
+        do {
+          --span.byte_end;
+        } while (span.byte_end > span.byte_begin && continues_character(text, span.byte_end));
+      }
     }
   }
 }
@@ -366,9 +397,7 @@ std::vector<TokenSpan> Tokenizer::encode_with_offsets(std::string_view text,
   parts.trim_offsets(text, spans);
   // Characters: bytes that continue a character do not count. A token that begins inside a character begins
   // with it.
-  const auto continues = [&](size_t at) {
-    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
-  };
+  const auto continues = [&](size_t at) { return continues_character(text, at); };
   size_t at = 0, begun = 0;  // Characters that begin before byte `at`.
   const auto move_to = [&](size_t to) {
     for (; at < to; ++at) begun += continues(at) ? 0 : 1;
@@ -416,8 +445,8 @@ std::vector<int32_t> Tokenizer::encode_parallel(std::string_view text, int threa
       continue;
     }
     for (size_t at = part.begin; at < part.end;) {
-      const size_t length = stretch(text.substr(at, part.end - at), finds_normalized ? Cuts::none : parts.cuts,
-                                    16 * kStretchBytes);
+      const size_t length = stretch(text.substr(at, part.end - at),
+                                    finds_normalized ? Cuts::none : parts.cuts, 16 * kStretchBytes);
       works.push_back({at, at + length, -1, {at == part.begin, at + length == part.end, at == 0}, {}});
       at += length;
     }
@@ -467,11 +496,15 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
 }
 
 void Tokenizer::Implementation::decode_token(DecodeStream& stream, int32_t id, std::string& text) const {
-  const bool literal = added[static_cast<size_t>(id)];
-  if (byte_level && !literal) {
+  if (added[static_cast<size_t>(id)]) {
+    const auto normalized = added_as_normalized.find(id);
+    stream.token(
+        normalized == added_as_normalized.end() ? pieces.bytes(id) : std::string_view(normalized->second),
+        true, text);
+  } else if (byte_level) {
     stream.token(spell_bytes(pieces.bytes(id)), false, text);
   } else {
-    stream.token(pieces.bytes(id), literal, text);
+    stream.token(pieces.bytes(id), false, text);
   }
 }
 

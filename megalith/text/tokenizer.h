@@ -1,13 +1,13 @@
-// A tokenizer: text to ids and back, read from a Hugging Face tokenizer.json, a SentencePiece model or a tiktoken
-// file, and written as a tokenizer.json.
+// A tokenizer: text to ids and back, read from a Hugging Face tokenizer.json, a SentencePiece model or a
+// tiktoken file, and written as a tokenizer.json.
 //
 // The pipeline is added tokens -> normalizer -> pre-tokenizer -> model -> post-processor, and backwards
 // model -> decoder.
 //
 // Bytes that are not valid UTF-8 are kept: every run of bytes that cannot belong to a character is a piece of
-// its own. With a byte-level model decode(encode(x)) == x for any bytes x (added tokens with lstrip or rstrip,
-// which swallow white space, and normalizers excepted); with byte fallback the bytes come back too; other models
-// have an unknown token for them.
+// its own. With a byte-level model decode(encode(x)) == x for any bytes x (added tokens with lstrip or
+// rstrip, which swallow white space, and normalizers excepted); with byte fallback the bytes come back too;
+// other models have an unknown token for them.
 #pragma once
 
 #include <cstdint>
@@ -48,10 +48,10 @@ class DecodeStream;
 
 class Tokenizer {
  public:
-  /// Reads a tokenizer.json, a SentencePiece model (.model) or a tiktoken rank file (.tiktoken), as the file's
-  /// content says. `pattern` is how a tiktoken file's texts are split ("gpt2", "cl100k", "o200k"), which it does
-  /// not say; without one it is told from the number of ranks, or refused. Throws InputError naming the file and
-  /// the element that is wrong or not supported.
+  /// Reads a tokenizer.json, a SentencePiece model (.model) or a tiktoken rank file (.tiktoken), as the
+  /// file's content says. `pattern` is how a tiktoken file's texts are split ("gpt2", "cl100k", "o200k"),
+  /// which it does not say; without one it is told from the number of ranks, or refused. Throws InputError
+  /// naming the file and the element that is wrong or not supported.
   static Tokenizer load(const std::filesystem::path& path, std::string_view pattern = {});
   /// `name` stands for the file in error messages.
   static Tokenizer from_json(std::string_view json, std::string_view name = "tokenizer.json");
@@ -80,11 +80,12 @@ class Tokenizer {
   std::vector<int32_t> encode_parallel(std::string_view text, int threads,
                                        const EncodeOptions& options = {}) const;
 
-  /// The text of the tokens. It need not be valid UTF-8 (see replace_invalid_utf8): bytes of a byte-level model
-  /// and of byte fallback are given as they are. `skip_special` leaves special tokens out. Throws InputError for
-  /// an id that no token has.
+  /// The text of the tokens. It need not be valid UTF-8 (see replace_invalid_utf8): bytes of a byte-level
+  /// model and of byte fallback are given as they are. `skip_special` leaves special tokens out. Throws
+  /// InputError for an id that no token has.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
-  /// The bytes that a token of a byte-level model stands for; else the token's text in the vocabulary ("##ing",
+  /// The bytes that a token of a byte-level model stands for; else the token's text in the vocabulary
+  /// ("##ing",
   /// "\u2581the"), and the literal text of an added token. Throws InputError for an unknown id.
   std::string_view token_bytes(int32_t id) const;
 

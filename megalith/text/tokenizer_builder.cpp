@@ -162,7 +162,8 @@ class Builder {
       }
       if (piece < 0) {
         if (out_->pieces.has(token.id)) {
-          fail_input("{}: '{}' has id {}, which belongs to another piece", element(), token.content, token.id);
+          fail_input("{}: '{}' has id {}, which belongs to another piece", element(), token.content,
+                     token.id);
         }
         out_->pieces.set(token.id, token.content);
       } else if (out_->byte_level && out_->pieces.bytes(piece) != token.content) {
@@ -205,7 +206,8 @@ class Builder {
         out_->model = make_scored_bpe(parts);
         return;
       case ModelKind::unigram:
-        check_input(!step_.pieces.empty(), "{}: no pieces, so no text could be encoded", step_.vocabulary_element);
+        check_input(!step_.pieces.empty(), "{}: no pieces, so no text could be encoded",
+                    step_.vocabulary_element);
         out_->model = make_unigram(parts);
         return;
       case ModelKind::word_piece:
@@ -224,7 +226,9 @@ class Builder {
     for (const auto& [left, right] : step_.merges) {
       const auto find = [&](std::string_view piece) {
         const int32_t id = id_of(piece);
-        if (id < 0) fail_input("{}[{}]: '{}' is not in the vocabulary", step_.merges_element, out_->merges.size(), piece);
+        if (id < 0)
+          fail_input("{}[{}]: '{}' is not in the vocabulary", step_.merges_element, out_->merges.size(),
+                     piece);
         return id;
       };
       // The right side's own prefix goes when it is joined.
@@ -243,7 +247,8 @@ class Builder {
       const auto add = [&](const std::vector<TemplateToken>& tokens, std::vector<int32_t>& ids) {
         for (const TemplateToken& token : tokens) {
           for (const int32_t id : token.ids) {
-            check_input(out_->pieces.has(id), "{}: '{}' has id {}, which no token has", step.element, token.name, id);
+            check_input(out_->pieces.has(id), "{}: '{}' has id {}, which no token has", step.element,
+                        token.name, id);
             ids.push_back(id);
           }
         }
@@ -262,6 +267,7 @@ class Builder {
       AlignedText text, scratch;
       text.assign(token.content, false);
       out_->normalizer.apply(text, scratch, {});
+      if (text.bytes != token.content) out_->added_as_normalized[token.id] = text.bytes;
       token.content = text.bytes;
     }
     std::erase_if(tokens, [](const AddedToken& token) { return token.content.empty(); });

@@ -122,7 +122,7 @@ enum class PieceKind : uint8_t { normal, unknown, control, user_defined, unused,
 struct VocabularyPiece {
   std::string_view text;
   int32_t id = 0;
-  float score = 0;  // scored_bpe, and unigram as SentencePiece computes it
+  float score = 0;         // scored_bpe, and unigram as SentencePiece computes it
   double exact_score = 0;  // unigram of a tokenizer.json
   PieceKind kind = PieceKind::normal;
 };

@@ -47,7 +47,8 @@ struct Tokenizer::Implementation {
   /// The text of a tokenizer.json; written when it is first asked for unless the tokenizer was read from one.
   mutable std::string json;
   mutable std::once_flag json_written;
-  /// What the tokenizer was made from, without the vocabulary, which `pieces`, `piece_info` and `merges` hold.
+  /// What the tokenizer was made from, without the vocabulary, which `pieces`, `piece_info` and `merges`
+  /// hold.
   TokenizerDescription description;
   std::vector<std::pair<int32_t, int32_t>> merges;
   std::vector<VocabularyPiece> piece_info;  // Without texts.
@@ -63,7 +64,9 @@ struct Tokenizer::Implementation {
 
   AddedTokenFinder added_token_finder{{}};
   std::map<std::string, int32_t, std::less<>> added_by_content;
-  std::vector<bool> added;    // By id.
+  std::vector<bool> added;  // By id.
+  /// Added tokens that are looked for behind the normalizer decode to what it makes of them.
+  std::map<int32_t, std::string> added_as_normalized;
   std::vector<bool> special;  // By id.
   /// What the post-processor puts before and after a text.
   std::vector<int32_t> prefix_ids;
@@ -72,24 +75,27 @@ struct Tokenizer::Implementation {
   mutable ScratchPool scratch_pool;
   mutable std::once_flag dropped_bytes_told;
 
-  /// Encodes a part of a text that holds no raw added token. `on_token(id, begin, end)` is told of each token and
-  /// its bytes in the part when `Offsets`; without, ids are only appended. `place` is that of the part.
+  /// Encodes a part of a text that holds no raw added token. `on_token(id, begin, end)` is told of each token
+  /// and its bytes in the part when `Offsets`; without, ids are only appended. `place` is that of the part.
   template <bool Offsets, class OnToken>
   void encode_part(std::string_view part, PartPlace place, bool parse_special, EncodeScratch& scratch,
                    std::vector<int32_t>& ids, const OnToken& on_token) const;
   template <bool Offsets, class OnToken>
   void encode_valid(std::string_view text, size_t base, PartPlace place, bool parse_special,
                     EncodeScratch& scratch, std::vector<int32_t>& ids, const OnToken& on_token) const;
-  /// The pieces of `text`, whose ends are in `scratch.ends`. `origin(begin, end)` gives the bytes of the part.
+  /// The pieces of `text`, whose ends are in `scratch.ends`. `origin(begin, end)` gives the bytes of the
+  /// part.
   template <bool Offsets, class Origin, class OnToken>
   void encode_pieces(std::string_view text, EncodeScratch& scratch, std::vector<int32_t>& ids,
                      const Origin& origin, const OnToken& on_token) const;
 
   /// The added tokens that are looked for in raw text, and what lies between them.
-  void split_added(std::string_view text, bool parse_special, std::vector<AddedTokenFinder::Part>& parts) const;
+  void split_added(std::string_view text, bool parse_special,
+                   std::vector<AddedTokenFinder::Part>& parts) const;
   /// Cuts, adds what stands behind a text, and pads. Ids from `begin` on are the text's, from `text_begin` on
   /// without what stands before it.
-  void finish_ids(const EncodeOptions& options, size_t begin, size_t text_begin, std::vector<int32_t>& ids) const;
+  void finish_ids(const EncodeOptions& options, size_t begin, size_t text_begin,
+                  std::vector<int32_t>& ids) const;
   /// Takes white space out of the offsets where the post-processor says so.
   void trim_offsets(std::string_view text, std::vector<TokenSpan>& spans) const;
   void decode_token(DecodeStream& stream, int32_t id, std::string& text) const;

@@ -138,7 +138,8 @@ void read_merges(const JsonNode& merges, ModelStep& out) {
       }
       good = good && position == 2;
     }
-    if (!good) fail_input("{}[{}]: expected two pieces and one space between them", merges.path(), out.merges.size());
+    if (!good)
+      fail_input("{}[{}]: expected two pieces and one space between them", merges.path(), out.merges.size());
     out.merges.emplace_back(parts[0], parts[1]);
   }
 }
@@ -177,7 +178,8 @@ void read_model(const JsonNode& root, TokenizerDescription& out) {
         read.unknown_id = unknown->integer(0, static_cast<int64_t>(read.pieces.size()) - 1);
       break;
     case ModelKind::word_piece:
-      model.only_keys({"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
+      model.only_keys(
+          {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
       read.continuing_prefix = model.text("continuing_subword_prefix", "##");
       if (const auto longest = model.member("max_input_chars_per_word"))
         read.maximum_word_characters = longest->integer(0, int64_t{1} << 40);

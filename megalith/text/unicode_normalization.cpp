@@ -68,9 +68,8 @@ void decompose(const Form& form, std::string_view segment, std::vector<Mapped>& 
   icu::UnicodeString mapping;
   size_t sorted_from = 0;
   const auto order = [&] {
-    std::stable_sort(
-        out.begin() + static_cast<ptrdiff_t>(sorted_from), out.end(),
-        [](const Mapped& a, const Mapped& b) { return a.combining_class < b.combining_class; });
+    std::stable_sort(out.begin() + static_cast<ptrdiff_t>(sorted_from), out.end(),
+                     [](const Mapped& a, const Mapped& b) { return a.combining_class < b.combining_class; });
   };
   const auto push = [&](UChar32 c, int change) {
     const uint8_t combining_class = u_getCombiningClass(c);

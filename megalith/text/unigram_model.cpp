@@ -37,7 +37,8 @@ class Unigram final : public Model {
         highest = std::max(highest, score);
       }
       scores_[static_cast<size_t>(piece.id)] = score;
-      const bool findable = !as_sentencepiece_ || piece.kind == PieceKind::normal || piece.kind == PieceKind::user_defined;
+      const bool findable =
+          !as_sentencepiece_ || piece.kind == PieceKind::normal || piece.kind == PieceKind::user_defined;
       if (findable && !piece.text.empty()) trie_.insert(piece.text, piece.id);
     }
     for (const VocabularyPiece& piece : parts.step.pieces) {

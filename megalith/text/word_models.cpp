@@ -41,7 +41,8 @@ class WordPiece final : public Model {
     if (static_cast<int64_t>(word.size()) > step_.maximum_word_characters) {
       int64_t characters = 0;
       for (const char c : word) characters += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
-      if (characters > step_.maximum_word_characters) return add_unknown(parts_, parts_.unknown_id, word, ids, ranges);
+      if (characters > step_.maximum_word_characters)
+        return add_unknown(parts_, parts_.unknown_id, word, ids, ranges);
     }
     const size_t first = ids.size(), first_range = ranges != nullptr ? ranges->size() : 0;
     for (size_t at = 0; at < word.size();) {

@@ -97,7 +97,8 @@ TEST(TokenizerJson, ErrorsNameTheElement) {
                 j["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}};
               }),
               HasSubstr("file.json.normalizer.precompiled_charsmap"));
-  EXPECT_THAT(changed([](Json& j) { j["decoder"]["type"] = "Mystery"; }), HasSubstr("file.json.decoder.type"));
+  EXPECT_THAT(changed([](Json& j) { j["decoder"]["type"] = "Mystery"; }),
+              HasSubstr("file.json.decoder.type"));
   EXPECT_THAT(changed([](Json& j) {
                 j["decoder"] = {{"type", "Strip"}, {"content", " "}, {"start", -1}, {"stop", 0}};
               }),

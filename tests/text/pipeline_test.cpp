@@ -1,0 +1,100 @@
+// Every model, normalizer, pre-tokenizer, post-processor and decoder of tokenizer.json against the reference
+// library (tests/text/make_pipeline_golden.py).
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "megalith/base/utf8.h"
+#include "megalith/text/tokenizer.h"
+#include "tests/text/fixture.h"
+
+namespace megalith {
+namespace {
+
+using Json = nlohmann::json;
+using testing::fixture;
+
+struct Row {
+  std::string text;
+  EncodeOptions options;
+  std::vector<int32_t> ids;
+  std::vector<uint64_t> offsets;
+  std::string decoded, decoded_without_special;
+};
+
+struct Pipeline {
+  std::string name;
+  Tokenizer tokenizer;
+  std::vector<Row> rows;
+};
+
+std::vector<Pipeline> pipelines() {
+  std::ifstream lines(fixture("pipelines.jsonl"));
+  std::string line;
+  std::getline(lines, line);
+  const Json models = Json::parse(line);
+  std::getline(lines, line);
+  const auto texts = Json::parse(line).get<std::vector<std::string>>();
+  std::vector<Pipeline> result;
+  while (std::getline(lines, line)) {
+    Json json = Json::parse(line);
+    json["tokenizer"]["model"] = models.at(json["tokenizer"]["model"].get<std::string>());
+    Pipeline pipeline{json["name"], Tokenizer::from_json(json["tokenizer"].dump()), {}};
+    for (const Json& row : json["rows"]) {
+      pipeline.rows.push_back({texts.at(row[0]),
+                               {.parse_special = true, .add_special = row[1]},
+                               row[2],
+                               row[3],
+                               row[4],
+                               row.back()});
+    }
+    result.push_back(std::move(pipeline));
+  }
+  return result;
+}
+
+// The library gives one U+FFFD for each byte of a run of byte tokens that is not UTF-8; here valid characters
+// beside bad bytes stay.
+bool has_replaced_bytes(const std::string& text) {
+  return text.find("\xEF\xBF\xBD") != std::string::npos;
+}
+
+std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special) {
+  StreamingDecoder stream(tokenizer, skip_special);
+  std::string text;
+  for (const int32_t id : ids) {
+    const std::string part = stream.push(id);
+    EXPECT_TRUE(is_valid_utf8(part));
+    text += part;
+  }
+  return text + stream.flush();
+}
+
+TEST(Pipeline, EveryElementAsTheReferenceLibrary) {
+  const auto all = pipelines();
+  EXPECT_GT(all.size(), 60u);
+  for (const Pipeline& pipeline : all) {
+    for (const Row& row : pipeline.rows) {
+      const auto where = [&] { return pipeline.name + ": " + Json(row.text).dump(); };
+      ASSERT_EQ(pipeline.tokenizer.encode(row.text, row.options), row.ids) << where();
+      ASSERT_EQ(pipeline.tokenizer.encode_parallel(row.text, 2, row.options), row.ids) << where();
+      std::vector<uint64_t> offsets;
+      for (const TokenSpan& span : pipeline.tokenizer.encode_with_offsets(row.text, row.options)) {
+        offsets.push_back(span.character_begin);
+        offsets.push_back(span.character_end);
+      }
+      ASSERT_EQ(offsets, row.offsets) << where();
+      for (const bool skip : {false, true}) {
+        const std::string& expected = skip ? row.decoded_without_special : row.decoded;
+        const std::string decoded = pipeline.tokenizer.decode(row.ids, skip);
+        ASSERT_EQ(streamed(pipeline.tokenizer, row.ids, skip), replace_invalid_utf8(decoded)) << where();
+        if (has_replaced_bytes(expected)) continue;
+        ASSERT_EQ(decoded, expected) << where();
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace megalith
