@@ -5,6 +5,7 @@
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/model/gguf_family.h"
 #include "megalith/model/gguf_tokenizer.h"
 
 namespace megalith {
@@ -13,234 +14,140 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kKnown = "gpt2 and llama";
-
-// Metadata under the architecture's name.
-class Keys {
- public:
-  explicit Keys(const GgufFile& file) : file_(file) {
-    const auto architecture = file.text("general.architecture");
-    check_input(architecture.has_value(), "{}: \"general.architecture\" is missing", file.path().string());
-    architecture_ = *architecture;
-  }
-
-  const std::string& architecture() const { return architecture_; }
-  int64_t required(const char* key) const {
-    const auto value = file_.integer(full(key));
-    check_input(value.has_value(), "{}: \"{}\" is missing", file_.path().string(), full(key));
-    check_input(*value > 0 && *value < (int64_t{1} << 31), "{}: \"{}\" = {} is out of range",
-                file_.path().string(), full(key), *value);
-    return *value;
-  }
-  int64_t optional(const char* key, int64_t otherwise) const {
-    return file_.find(full(key)) == nullptr ? otherwise : required(key);
-  }
-  double real(const char* key, double otherwise) const { return file_.real(full(key)).value_or(otherwise); }
-  double required_real(const char* key) const {
-    const auto value = file_.real(full(key));
-    check_input(value.has_value(), "{}: \"{}\" is missing", file_.path().string(), full(key));
-    return *value;
-  }
-
-  // Every other key of the architecture could change the numbers.
-  void refuse_unknown(const std::set<std::string_view>& known) const {
-    for (const auto& [key, value] : file_.metadata()) {
-      if (!key.starts_with(architecture_ + ".")) continue;
-      const std::string_view inner = key.substr(architecture_.size() + 1);
-      if (known.contains(inner)) continue;
-      if (inner == "rope.scaling.type" && file_.text(key) == "none") continue;
-      fail_input("{}: \"{}\" = {} is not understood and could change the numbers", file_.path().string(), key,
-                 describe(value));
-    }
-  }
-
- private:
-  std::string full(const char* key) const { return architecture_ + "." + key; }
-
-  const GgufFile& file_;
-  std::string architecture_;
-};
-
-// Rows of a parameter that one tensor holds.
-struct Part {
-  std::string name;
-  int64_t rows;
-  /// Heads whose rows are stored with the two halves that rotate together interleaved, as llama.cpp's LLaMA
-  /// has them; 0 for rows in our order.
-  int64_t interleaved_heads = 0;
-};
-
-std::vector<Part> parts_of(const ModelConfig& config, const std::string& parameter, int64_t rows) {
-  if (parameter == "embedding.token.weight") return {{"token_embd.weight", rows}};
-  if (parameter == "embedding.position.weight") return {{"position_embd.weight", rows}};
-  if (parameter == "head.weight") return {{"output.weight", rows}};
-  const size_t last_dot = parameter.rfind('.');
-  const std::string kind = parameter.substr(last_dot);  // .weight or .bias
-  if (parameter.starts_with("final_norm")) return {{"output_norm" + kind, rows}};
-  const size_t layer_end = parameter.find('.', 7);  // after "layers."
-  const std::string layer = "blk." + parameter.substr(7, layer_end - 7) + ".";
-  const std::string inner = parameter.substr(layer_end + 1, last_dot - layer_end - 1);
-  if (inner == "attention_norm") return {{layer + "attn_norm" + kind, rows}};
-  if (inner == "feed_forward_norm") return {{layer + "ffn_norm" + kind, rows}};
-  if (inner == "attention.query_key_value") {
-    if (config.form == ModelForm::gpt2) return {{layer + "attn_qkv" + kind, rows}};
-    const int64_t query = config.num_heads * config.head_size, key = config.num_kv_heads * config.head_size;
-    return {{layer + "attn_q" + kind, query, config.num_heads},
-            {layer + "attn_k" + kind, key, config.num_kv_heads},
-            {layer + "attn_v" + kind, key}};
-  }
-  if (inner == "attention.output") return {{layer + "attn_output" + kind, rows}};
-  if (inner == "feed_forward.up") {
-    if (!is_gated(config.activation)) return {{layer + "ffn_up" + kind, rows}};
-    return {{layer + "ffn_gate" + kind, rows / 2}, {layer + "ffn_up" + kind, rows / 2}};
-  }
-  return {{layer + "ffn_down" + kind, rows}};
-}
-
-// Our row of a part for its row r in the file: of a head with D rows, row 2 i + j there is row j D/2 + i
-// here.
-int64_t our_row(const Part& part, int64_t r) {
-  if (part.interleaved_heads == 0) return r;
-  const int64_t size = part.rows / part.interleaved_heads, within = r % size;
-  return r - within + within % 2 * (size / 2) + within / 2;
-}
-
-std::vector<int64_t> shape_of(const Parameter& parameter, const Part& part) {
-  if (parameter.shape.rank() == 1) return {part.rows};
-  return {part.rows, parameter.shape[1]};
-}
-
 std::string to_text(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
   return text + "]";
 }
 
-template <class T>
-void store(const float* from, int64_t n, T* to) {
-  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
-}
-
-// The tensor of a part, of the right shape and of a type that can be read.
-const GgufTensor& find_part(const GgufFile& file, const Parameter& parameter, const Part& part) {
+// The tensor that holds rows of a parameter, of the right shape and of a type that can be read.
+const GgufTensor& find_stored(const GgufFile& file, const Parameter& parameter, const StoredTensor& stored) {
   const std::string path = file.path().string();
-  const GgufTensor* tensor = file.find_tensor(part.name);
-  check_input(tensor != nullptr, "{}: there is no tensor {}", path, part.name);
-  const std::vector<int64_t> shape = shape_of(parameter, part);
-  check_input(tensor->shape == shape, "{}: tensor {} is {}; the metadata makes it {}", path, part.name,
+  const GgufTensor* tensor = file.find_tensor(stored.name);
+  check_input(tensor != nullptr, "{}: there is no tensor {}", path, stored.name);
+  const std::vector<int64_t> shape = stored.shape_for(parameter.shape);
+  check_input(tensor->shape == shape, "{}: tensor {} is {}; the metadata makes it {}", path, stored.name,
               to_text(tensor->shape), to_text(shape));
   check_input(can_dequantize(tensor->type), "{}: tensor {} is of type {}, which cannot be read", path,
-              part.name, name(tensor->type));
+              stored.name, name(tensor->type));
   return *tensor;
 }
 
+std::vector<StoredTensor> tensors_of(const GgufArchitecture& architecture, const ModelConfig& config,
+                                     const Parameter& parameter) {
+  return stored_tensors(architecture.names, config, architecture.adjacent_pairs, parameter);
+}
+
 // Every tensor has its place, before memory for the weights is asked for.
-void check_tensors(const GgufFile& file, const ModelConfig& config) {
+void check_tensors(const GgufFile& file, const GgufArchitecture& architecture, const ModelConfig& config) {
   Transformer model(config);
   std::set<std::string_view> used;
   model.walk([&](Parameter& parameter) {
-    for (const Part& part : parts_of(config, parameter.name, parameter.shape[0])) {
-      used.insert(find_part(file, parameter, part).name);
+    for (const StoredTensor& stored : tensors_of(architecture, config, parameter)) {
+      used.insert(find_stored(file, parameter, stored).name);
     }
   });
+  const GgufConfigEntries entries = read_config_entries(file);
   for (const GgufTensor& tensor : file.tensors()) {
-    check_input(used.contains(tensor.name), "{}: tensor {} is not understood and could change the numbers",
-                file.path().string(), tensor.name);
+    check_input(used.contains(tensor.name) || entries.tensors.contains(tensor.name),
+                "{}: tensor {} is not understood and could change the numbers", file.path().string(),
+                tensor.name);
   }
 }
 
-// What both architectures have.
-void read_sizes(const Keys& keys, ModelConfig& config) {
-  config.num_layers = keys.required("block_count");
-  config.max_positions = keys.required("context_length");
-  config.hidden_size = keys.required("embedding_length");
-  config.ffn_hidden_size = keys.required("feed_forward_length");
-  config.num_heads = keys.required("attention.head_count");
+// What the tensors tell: whether there are biases.
+void read_biases(const GgufFile& file, const GgufArchitecture& architecture, ModelConfig& config) {
+  if (architecture.biases == GgufBiases::none || architecture.biases == GgufBiases::all) return;
+  const auto choice = [&](const char* tensor) {
+    return file.find_tensor(tensor) != nullptr ? BiasChoice::yes : BiasChoice::no;
+  };
+  config.qkv_bias = choice("blk.0.attn_q.bias");
+  if (architecture.biases != GgufBiases::optional) return;
+  config.attention_output_bias = choice("blk.0.attn_output.bias");
+  config.ffn_bias = choice("blk.0.ffn_up.bias");
 }
 
-ModelConfig read_llama(const GgufFile& file, const Keys& keys) {
-  ModelConfig config = ModelConfig::defaults(ModelForm::llama);
-  keys.refuse_unknown({"block_count", "context_length", "embedding_length", "feed_forward_length",
-                       "attention.head_count", "attention.head_count_kv", "attention.key_length",
-                       "attention.value_length", "attention.layer_norm_rms_epsilon", "rope.freq_base",
-                       "rope.dimension_count", "vocab_size"});
-  read_sizes(keys, config);
-  config.num_kv_heads = keys.optional("attention.head_count_kv", config.num_heads);
-  config.head_size = keys.optional("attention.key_length", config.hidden_size / config.num_heads);
-  config.norm_epsilon = keys.required_real("attention.layer_norm_rms_epsilon");
-  config.rope_base = keys.real("rope.freq_base", 10000.0);
-  const std::string path = file.path().string();
-  check_input(keys.optional("attention.value_length", config.head_size) == config.head_size,
-              "{}: keys and values of different sizes are not supported", path);
-  check_input(keys.optional("rope.dimension_count", config.head_size) == config.head_size,
-              "{}: \"llama.rope.dimension_count\" is not the head's size, {}", path, config.head_size);
-  check_input(file.find_tensor("rope_freqs.weight") == nullptr,
-              "{}: tensor rope_freqs.weight scales the rotary embedding, which is not supported", path);
-  config.bias = file.find_tensor("blk.0.attn_q.bias") != nullptr;
+// The configuration that entries make, as far as they tell it: without biases, vocabulary and tied output.
+ModelConfig describe_entries(const GgufArchitecture& architecture, GgufConfigEntries entries,
+                             const std::string& where) {
+  GgufFields fields = GgufFields::reader(std::move(entries), where);
+  ModelConfig config = ModelConfig::defaults(architecture.form);
+  architecture.describe(fields, config);
+  fields.refuse_unknown();
   return config;
 }
 
-ModelConfig read_gpt2(const Keys& keys) {
-  ModelConfig config = ModelConfig::defaults(ModelForm::gpt2);
-  keys.refuse_unknown({"block_count", "context_length", "embedding_length", "feed_forward_length",
-                       "attention.head_count", "attention.layer_norm_epsilon"});
-  read_sizes(keys, config);
-  config.norm_epsilon = keys.required_real("attention.layer_norm_epsilon");
+// What of a model GGUF keeps: embeddings of encoders, no head.
+ModelConfig kept_part(ModelConfig config) {
+  if (config.form != ModelForm::bert && config.form != ModelForm::roberta) return config;
+  config.head = HeadKind::none;
+  config.head_bias = config.pooler = false;
   return config;
 }
 
-// Why GGUF cannot hold a model, or nothing.
-std::string misfit(const ModelConfig& config) {
-  if (config.form == ModelForm::gpt2) {
-    if (config.positions != PositionKind::learned) return "its positions are not learned";
-    if (config.norm != NormKind::layer) return "its norm is not layernorm";
-    if (!config.bias) return "it has no biases";
-    if (config.activation != Activation::gelu_tanh) return "its activation is not gelu_tanh";
-    if (config.num_kv_heads != config.num_heads) return "it has grouped key/value heads";
-    if (config.head_size * config.num_heads != config.hidden_size)
-      return "num_heads x head_size is not hidden_size";
-    return {};
+// Why an architecture cannot hold a model, or nothing.
+std::vector<std::string> misfit(const GgufArchitecture& architecture, const ModelConfig& config) {
+  const ModelConfig kept = kept_part(config);
+  std::vector<std::string> reasons;
+  try {
+    ModelConfig written = kept;
+    GgufFields fields = GgufFields::writer(std::string(architecture.name));
+    architecture.describe(fields, written);
+    ModelConfig back = describe_entries(architecture, fields.entries(), "the file");
+    back.vocab_size = kept.vocab_size;
+    back.tied_embeddings = architecture.always_tied || kept.tied_embeddings;
+    back.token_types = kept.token_types;
+    if (architecture.biases == GgufBiases::query_key_value || architecture.biases == GgufBiases::optional) {
+      back.qkv_bias = kept.has_bias(kept.qkv_bias) ? BiasChoice::yes : BiasChoice::no;
+    }
+    if (architecture.biases == GgufBiases::optional) {
+      back.attention_output_bias =
+          kept.has_bias(kept.attention_output_bias) ? BiasChoice::yes : BiasChoice::no;
+      back.ffn_bias = kept.has_bias(kept.ffn_bias) ? BiasChoice::yes : BiasChoice::no;
+    }
+    back.resolve();
+    ModelConfig here = kept;
+    // As a file keeps it.
+    if (here.rope_scaling == RopeScaling::llama3 && back.rope_scaling == RopeScaling::longrope) {
+      here.rope_scaling = back.rope_scaling;
+      here.rope_short_factors = here.rope_long_factors = back.rope_long_factors;
+      here.rope_attention_factor = 1;
+      here.rope_original_positions = back.rope_original_positions;
+    }
+    reasons = differences(here, back);
+  } catch (const InputError& error) {
+    reasons.push_back(error.what());
   }
-  if (config.positions != PositionKind::rope) return "its positions are not rotary";
-  if (config.rope_fraction != 1) return "only a part of each head rotates";
-  if (config.norm != NormKind::rms) return "its norm is not rmsnorm";
-  if (config.activation != Activation::swiglu) return "its activation is not swiglu";
-  return {};
+  return reasons;
+}
+
+// The architecture that a model is written as: that of its form, or another that holds it.
+const GgufArchitecture& architecture_for(const ModelConfig& config) {
+  const GgufArchitecture* own = gguf_architecture_of(config.form);
+  std::string text;
+  if (own != nullptr) {
+    const std::vector<std::string> reasons = misfit(*own, config);
+    if (reasons.empty()) return *own;
+    for (const std::string& reason : reasons) text += (text.empty() ? "" : "; ") + reason;
+  }
+  for (const GgufArchitecture& other : gguf_architectures()) {
+    if (misfit(other, config).empty()) return other;
+  }
+  check_input(own != nullptr, "no architecture of GGUF holds models of the form {}",
+              kModelFormNames[static_cast<size_t>(config.form)]);
+  fail_input("GGUF's {} architecture cannot hold this model (here and there: {}), nor can another", own->name,
+             text);
 }
 
 GgufType type_of(const Parameter& parameter, GgufType type) {
   if (parameter.shape.rank() == 1) return GgufType::f32;
   const bool table = parameter.name == "embedding.token.weight" || parameter.name == "head.weight";
   if (type == GgufType::q4_0 && table) return GgufType::q8_0;
-  // Read row by row and never multiplied: llama.cpp wants it unquantised.
-  if (parameter.name == "embedding.position.weight") return GgufType::f32;
-  return type;
-}
-
-void write_config(GgufWriter& writer, const ModelConfig& config) {
-  const bool gpt2 = config.form == ModelForm::gpt2;
-  const std::string prefix = gpt2 ? "gpt2." : "llama.";
-  const auto add = [&](const char* key, int64_t value) {
-    writer.add(prefix + key, static_cast<uint32_t>(value));
-  };
-  writer.add("general.architecture", gpt2 ? "gpt2" : "llama");
-  add("block_count", config.num_layers);
-  add("context_length", config.max_positions);
-  add("embedding_length", config.hidden_size);
-  add("feed_forward_length", config.ffn_hidden_size);
-  add("attention.head_count", config.num_heads);
-  const float epsilon = static_cast<float>(config.norm_epsilon);
-  if (gpt2) {
-    writer.add(prefix + "attention.layer_norm_epsilon", epsilon);
-    return;
+  // Read row by row and never multiplied: llama.cpp wants them unquantised.
+  if (parameter.name == "embedding.position.weight" || parameter.name == "embedding.token_type.weight") {
+    return GgufType::f32;
   }
-  add("attention.head_count_kv", config.num_kv_heads);
-  add("attention.key_length", config.head_size);
-  add("attention.value_length", config.head_size);
-  add("rope.dimension_count", config.head_size);
-  add("vocab_size", config.vocab_size);
-  writer.add(prefix + "attention.layer_norm_rms_epsilon", epsilon);
-  writer.add(prefix + "rope.freq_base", static_cast<float>(config.rope_base));
+  return type;
 }
 
 // general.file_type, which tools show.
@@ -262,15 +169,22 @@ uint32_t file_type(GgufType type) {
 }  // namespace
 
 ModelConfig config_from_gguf(const GgufFile& file) {
-  const Keys keys(file);
   const std::string path = file.path().string();
-  check_input(keys.architecture() == "llama" || keys.architecture() == "gpt2",
-              "{}: the architecture \"{}\" is not known; known are {}", path, keys.architecture(), kKnown);
-  ModelConfig config = keys.architecture() == "llama" ? read_llama(file, keys) : read_gpt2(keys);
+  GgufConfigEntries entries = read_config_entries(file);
+  const GgufArchitecture* architecture = find_gguf_architecture(entries.architecture);
+  check_input(architecture != nullptr, "{}: the architecture \"{}\" is not known; known are {}", path,
+              entries.architecture, gguf_architecture_names());
+  ModelConfig config = describe_entries(*architecture, std::move(entries), path);
   const GgufTensor* table = file.find_tensor("token_embd.weight");
   check_input(table != nullptr && table->shape.size() == 2, "{}: there is no matrix token_embd.weight", path);
   config.vocab_size = table->shape[0];
-  config.tied_embeddings = file.find_tensor("output.weight") == nullptr;
+  config.tied_embeddings = config.head == HeadKind::none || architecture->always_tied ||
+                           file.find_tensor("output.weight") == nullptr;
+  read_biases(file, *architecture, config);
+  if (config.token_types > 0) {
+    const GgufTensor* types = file.find_tensor("token_types.weight");
+    config.token_types = types == nullptr || types->shape.size() != 2 ? 0 : types->shape[0];
+  }
   config.embedding_dropout = config.attention_dropout = config.hidden_dropout = 0;
   check_input(config.num_layers <= static_cast<int64_t>(file.tensors().size()),
               "{}: {} blocks have only {} tensors", path, config.num_layers, file.tensors().size());
@@ -279,20 +193,26 @@ ModelConfig config_from_gguf(const GgufFile& file) {
       "{}: the number or size of heads is absurd", path);
   check_input(config.norm_epsilon > 0 && config.norm_epsilon < 1,
               "{}: the norm's epsilon, {}, is out of range", path, config.norm_epsilon);
-  check_input(config.rope_base >= 1 && config.rope_base < 1e30, "{}: \"rope.freq_base\" = {} is out of range",
-              path, config.rope_base);
+  check_input(config.rope_base >= 1 && config.rope_base < 1e30 && config.rope_window_base >= 0 &&
+                  config.rope_window_base < 1e30 && config.rope_factor > 0 && config.attention_softcap >= 0 &&
+                  config.logit_softcap >= 0 && config.attention_scale >= 0 &&
+                  config.rope_attention_factor >= 0 && config.rope_beta_fast > 0 && config.rope_beta_slow > 0,
+              "{}: a number is out of range (rotary bases {} and {}, factor {}, soft-caps {} and {})", path,
+              config.rope_base, config.rope_window_base, config.rope_factor, config.attention_softcap,
+              config.logit_softcap);
   config.resolve();
-  check_tensors(file, config);
+  check_tensors(file, *architecture, config);
   return config;
 }
 
 void load_gguf(const GgufFile& file, const ModelConfig& config, const ParameterBuffers& parameters,
                const ExecContext& exec) {
+  const GgufArchitecture& architecture = *find_gguf_architecture(*file.text("general.architecture"));
   for (const ParameterSlot& slot : parameters.slots()) {
     const Parameter& parameter = *slot.parameter;
     int64_t first = 0;
-    for (const Part& part : parts_of(config, parameter.name, parameter.shape[0])) {
-      const GgufTensor& tensor = find_part(file, parameter, part);
+    for (const StoredTensor& part : tensors_of(architecture, config, parameter)) {
+      const GgufTensor& tensor = find_stored(file, parameter, part);
       const bool vector = tensor.shape.size() == 1;
       const int64_t rows = vector ? 1 : part.rows, columns = tensor.shape.back();
       const std::byte* data = file.bytes(tensor).data();
@@ -306,13 +226,10 @@ void load_gguf(const GgufFile& file, const ModelConfig& config, const ParameterB
           std::vector<float> values(static_cast<size_t>(columns));
 #pragma omp for schedule(static)
           for (int64_t r = 0; r < rows; ++r) {
-            dequantize(tensor.type, data + r * row_bytes, columns, values.data());
-            if (vector) {
-              for (int64_t i = 0; i < columns; ++i) {
-                out[our_row(part, i)] = static_cast<T>(values[static_cast<size_t>(i)]);
-              }
-            } else {
-              store(values.data(), columns, out + our_row(part, r) * columns);
+            dequantize(tensor.type, data + part.stored_row(r) * row_bytes, columns, values.data());
+            for (int64_t i = 0; i < columns; ++i) {
+              const int64_t from = vector ? part.stored_row(i) : i;
+              out[r * columns + i] = static_cast<T>(values[static_cast<size_t>(from)]);
             }
           }
         }
@@ -324,22 +241,33 @@ void load_gguf(const GgufFile& file, const ModelConfig& config, const ParameterB
 
 namespace {
 
+struct StoredParameter {
+  const Parameter* parameter;
+  std::vector<StoredTensor> tensors;
+};
+
+// Parts of a model that GGUF does not keep.
+bool is_left_out(const std::string& parameter, const ModelConfig& config, const ModelConfig& written) {
+  return (config.pooler && !written.pooler && parameter.starts_with("pooler.")) ||
+         (config.head != written.head && parameter.starts_with("head."));
+}
+
 // Writes the weights, which fit the file's plan.
-void write_weights(const ModelConfig& config, const ParameterBuffers& parameters, GgufType type,
+void write_weights(const std::vector<StoredParameter>& stored_parameters, GgufType type,
                    const ExecContext& exec, GgufWriter& writer) {
-  for (const ParameterSlot& slot : parameters.slots()) {
-    const Parameter& parameter = *slot.parameter;
+  for (const StoredParameter& stored : stored_parameters) {
+    const Parameter& parameter = *stored.parameter;
     int64_t first = 0;
-    for (const Part& part : parts_of(config, parameter.name, parameter.shape[0])) {
-      const std::vector<int64_t> shape = shape_of(parameter, part);
+    for (const StoredTensor& part : stored.tensors) {
+      const std::vector<int64_t> shape = part.shape_for(parameter.shape);
       const bool vector = shape.size() == 1;
       const int64_t rows = vector ? 1 : part.rows, columns = shape.back();
-      const GgufType stored = type_of(parameter, type);
-      const GgufBlock& block = gguf_block(stored);
+      const GgufType to = type_of(parameter, type);
+      const GgufBlock& block = gguf_block(to);
       const int64_t row_bytes = columns / block.elements * block.bytes;
       std::vector<std::byte> bytes(static_cast<size_t>(rows * row_bytes));
       const TensorView from = parameter.value.slice(first, first + part.rows);
-      const float most = largest_quantizable(stored);
+      const float most = largest_quantizable(to);
       bool fits = true;
       dispatch_float(from.dtype(), [&]<class T>(std::type_identity<T>) {
         const T* in = from.data<T>();
@@ -350,18 +278,17 @@ void write_weights(const ModelConfig& config, const ParameterBuffers& parameters
           for (int64_t r = 0; r < rows; ++r) {
             bool row_fits = true;
             for (int64_t i = 0; i < columns; ++i) {
-              const float value =
-                  static_cast<float>(vector ? in[our_row(part, i)] : in[our_row(part, r) * columns + i]);
-              values[static_cast<size_t>(i)] = value;
+              const float value = static_cast<float>(in[r * columns + i]);
+              values[static_cast<size_t>(vector ? part.stored_row(i) : i)] = value;
               row_fits = row_fits && std::fabs(value) <= most;
             }
             fits = fits && row_fits;
-            if (row_fits) quantize(stored, values.data(), columns, bytes.data() + r * row_bytes);
+            if (row_fits) quantize(to, values.data(), columns, bytes.data() + part.stored_row(r) * row_bytes);
           }
         }
       });
       check_input(fits, "tensor {} holds a number that is not finite or too large for {}", part.name,
-                  name(stored));
+                  name(to));
       writer.write(part.name, bytes.data(), bytes.size());
       first += part.rows;
     }
@@ -372,11 +299,15 @@ void write_weights(const ModelConfig& config, const ParameterBuffers& parameters
 
 void save_gguf(const ModelConfig& config, const ParameterBuffers& parameters, GgufType type,
                const ModelExtras& extras, const ExecContext& exec, const fs::path& path) {
-  const std::string reason = misfit(config);
-  check_input(reason.empty(), "GGUF's {} architecture cannot hold this model: {}",
-              config.form == ModelForm::gpt2 ? "gpt2" : "llama", reason);
+  const GgufArchitecture& architecture = architecture_for(config);
   check_input(can_quantize(type), "GGUF type {} cannot be written", name(type));
+  ModelConfig written = kept_part(config);
+  GgufFields fields = GgufFields::writer(std::string(architecture.name));
+  architecture.describe(fields, written);
+  std::vector<StoredParameter> stored_parameters;
   for (const ParameterSlot& slot : parameters.slots()) {
+    if (is_left_out(slot.parameter->name, config, written)) continue;
+    stored_parameters.push_back({slot.parameter, tensors_of(architecture, config, *slot.parameter)});
     const GgufBlock& block = gguf_block(type_of(*slot.parameter, type));
     const int64_t columns = slot.parameter->shape[slot.parameter->shape.rank() - 1];
     check_input(columns % block.elements == 0,
@@ -388,19 +319,29 @@ void save_gguf(const ModelConfig& config, const ParameterBuffers& parameters, Gg
     std::error_code code;
     if (path.has_parent_path()) fs::create_directories(path.parent_path(), code);
     GgufWriter writer(partial);
-    write_config(writer, config);
+    write_config_keys(fields.entries(), writer);
+    if (config.token_types > 0) {
+      writer.add("tokenizer.ggml.token_type_count", static_cast<uint32_t>(config.token_types));
+    }
     writer.add("general.file_type", file_type(type));
     writer.add("general.quantization_version", uint32_t{2});
     if (!extras.tokenizer_json.empty()) {
       add_tokenizer_to_gguf(extras.tokenizer_json, config.vocab_size, extras.end_of_text, writer);
     }
     if (!extras.chat_template.empty()) writer.add("tokenizer.chat_template", extras.chat_template);
-    for (const ParameterSlot& slot : parameters.slots()) {
-      for (const Part& part : parts_of(config, slot.parameter->name, slot.parameter->shape[0])) {
-        writer.plan(part.name, type_of(*slot.parameter, type), shape_of(*slot.parameter, part));
+    for (const auto& [name, values] : fields.entries().tensors) {
+      const int64_t size = static_cast<int64_t>(values.size());
+      writer.plan(name, GgufType::f32, {&size, 1});
+    }
+    for (const StoredParameter& stored : stored_parameters) {
+      for (const StoredTensor& part : stored.tensors) {
+        writer.plan(part.name, type_of(*stored.parameter, type), part.shape_for(stored.parameter->shape));
       }
     }
-    write_weights(config, parameters, type, exec, writer);
+    for (const auto& [name, values] : fields.entries().tensors) {
+      writer.write(name, values.data(), values.size() * sizeof(float));
+    }
+    write_weights(stored_parameters, type, exec, writer);
     writer.finish();
     fs::rename(partial, path);
   } catch (...) {

@@ -1,5 +1,4 @@
-// GGUF files of the GPT-2 and LLaMA architectures: metadata keys, tensor names and row orders, as llama.cpp
-// defines them.
+// Models in GGUF files, by the architectures of model/gguf_family.h.
 #pragma once
 
 #include <filesystem>

@@ -1,11 +1,10 @@
-// Hugging Face directories of the GPT-2 and LLaMA forms: config.json and tensor names, as transformers
-// defines them.
+// config.json of Hugging Face directories, by the families of model/family.h.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "megalith/model/model_config.h"
+#include "megalith/model/family.h"
 #include "megalith/model/special_tokens.h"
 
 namespace megalith {
@@ -14,24 +13,15 @@ namespace megalith {
 /// fields whose value would change the numbers in a way that is not supported.
 ModelConfig config_from_hugging_face(const std::string& json, const std::string& where);
 
-/// The config.json of a model. Throws InputError naming the first choice that neither form of transformers
-/// can express.
+/// The family that a model is written as: that of its form if it holds the model, else the first that does.
+/// Throws InputError saying what its own family cannot hold.
+const Family& hugging_face_family(const ModelConfig& config);
+
+/// The config.json of a model. Throws InputError like hugging_face_family().
 std::string config_to_hugging_face(const ModelConfig& config, DType dtype, const SpecialTokenIds& ids);
 
-/// The Hugging Face tensor that holds some rows of a parameter of ours: rows of equal order, one after the
-/// other.
-struct HuggingFaceTensor {
-  std::string name;
-  int64_t rows = 0;
-  /// Stored as [columns, rows] (GPT-2's Conv1D).
-  bool transposed = false;
-};
-
-/// The tensors that make up a parameter, in the order of its rows.
-std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelConfig& config, const std::string& parameter,
-                                                    int64_t rows);
-
-/// Which of the two a config would be written as.
-ModelForm hugging_face_form(const ModelConfig& config);
+/// The tensors of the family that hold a parameter, in the order of its rows.
+std::vector<StoredTensor> hugging_face_tensors(const Family& family, const ModelConfig& config,
+                                               const Parameter& parameter);
 
 }  // namespace megalith

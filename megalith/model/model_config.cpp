@@ -8,7 +8,110 @@ namespace megalith {
 
 namespace {
 constexpr int64_t kMaxDimension = int64_t{1} << 24;
+// Names and values of the fields.
+class FieldList : public ConfigVisitor {
+ public:
+  std::vector<std::pair<std::string, std::string>> fields;
+
+  void table(const char*, const char*) override {}
+  void integer(const char* name, int64_t& value, int64_t, int64_t, const char*, const char*) override {
+    fields.emplace_back(name, std::to_string(value));
+  }
+  void real(const char* name, double& value, double, double, const char*, const char*) override {
+    // What files of fp32 numbers keep.
+    fields.emplace_back(name, fmt::format("{:.6g}", value));
+  }
+  void boolean(const char* name, bool& value, const char*) override {
+    fields.emplace_back(name, value ? "true" : "false");
+  }
+  void text(const char* name, std::string& value, const char*) override { fields.emplace_back(name, value); }
+  void weighted_paths(const char*, std::vector<WeightedPath>&, const char*) override {}
+  void reals(const char* name, std::vector<double>& value, const char*) override {
+    std::string list;
+    for (const double item : value) list += fmt::format("{}{:.6g}", list.empty() ? "" : ", ", item);
+    fields.emplace_back(name, "[" + list + "]");
+  }
+
+ protected:
+  void choose(const char* name, size_t& index, std::span<const std::string_view> names,
+              const char*) override {
+    fields.emplace_back(name, names[index]);
+  }
+};
+
+// The same model with one value for everything that cannot be seen in its numbers.
+ModelConfig canonical(ModelConfig c) {
+  const ModelConfig none;
+  const auto explicitly = [&](BiasChoice& choice, bool value) {
+    choice = value ? BiasChoice::yes : BiasChoice::no;
+  };
+  explicitly(c.qkv_bias, c.has_bias(c.qkv_bias));
+  explicitly(c.attention_output_bias, c.has_bias(c.attention_output_bias));
+  explicitly(c.ffn_bias, c.has_bias(c.ffn_bias));
+  explicitly(c.norm_bias, c.has_norm_bias());
+  c.bias = true;
+  c.form = none.form;
+  c.init_std = none.init_std;
+  c.scaled_init = none.scaled_init;
+  c.vocab_multiple = none.vocab_multiple;
+  c.hidden_dropout = c.attention_dropout = c.embedding_dropout = 0;
+  c.attention_scale = c.resolved_attention_scale();
+  const bool rotates = c.positions == PositionKind::rope;
+  const RopeScaling scaling = rotates ? c.rope_scaling : RopeScaling::none;
+  const bool stretches_magnitude = scaling == RopeScaling::yarn || scaling == RopeScaling::longrope;
+  c.rope_attention_factor = stretches_magnitude ? c.resolved_rope_attention_factor() : 1;
+  // Factors of every context: what was the training's does not matter.
+  if (scaling == RopeScaling::longrope && c.rope_short_factors == c.rope_long_factors) {
+    c.rope_original_positions = 0;
+  }
+  if (!rotates) {
+    c.rope_base = none.rope_base;
+    c.rope_fraction = none.rope_fraction;
+    c.rope_window_base = 0;
+  }
+  if (c.window == 0) {
+    c.window_period = c.window_first_layer = 0;
+    c.rope_window_base = 0;
+  }
+  c.rope_scaling = scaling;
+  if (scaling == RopeScaling::none || scaling == RopeScaling::longrope) c.rope_factor = 1;
+  if (scaling != RopeScaling::llama3) {
+    c.rope_low_frequency_factor = none.rope_low_frequency_factor;
+    c.rope_high_frequency_factor = none.rope_high_frequency_factor;
+  }
+  if (scaling != RopeScaling::yarn) {
+    c.rope_beta_fast = none.rope_beta_fast;
+    c.rope_beta_slow = none.rope_beta_slow;
+  }
+  if (scaling != RopeScaling::longrope) c.rope_short_factors = c.rope_long_factors = {};
+  if (scaling == RopeScaling::none || scaling == RopeScaling::linear || scaling == RopeScaling::dynamic) {
+    c.rope_original_positions = 0;
+  }
+  if (c.head == HeadKind::none) {
+    c.logit_scale = 1;
+    c.logit_softcap = 0;
+    c.tied_embeddings = true;
+  }
+  return c;
+}
+
 }  // namespace
+
+std::vector<std::string> differences(ModelConfig one, ModelConfig other) {
+  FieldList ones, others;
+  one = canonical(one);
+  other = canonical(other);
+  one.describe(ones);
+  other.describe(others);
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < ones.fields.size(); ++i) {
+    const auto& [name, value] = ones.fields[i];
+    if (value != others.fields[i].second) {
+      lines.push_back(fmt::format("{} = {} and {}", name, value, others.fields[i].second));
+    }
+  }
+  return lines;
+}
 
 ModelConfig ModelConfig::defaults(ModelForm form) {
   ModelConfig config;
@@ -237,7 +340,15 @@ double ModelConfig::resolved_attention_scale() const {
 
 int64_t ModelConfig::rotary_columns() const {
   if (positions != PositionKind::rope) return 0;
-  return static_cast<int64_t>(std::llround(static_cast<double>(head_size) * rope_fraction));
+  return static_cast<int64_t>(static_cast<double>(head_size) * rope_fraction + 1e-9);
+}
+
+double ModelConfig::resolved_rope_attention_factor() const {
+  if (rope_attention_factor > 0) return rope_attention_factor;
+  if (rope_factor <= 1) return 1;
+  if (rope_scaling == RopeScaling::yarn) return 0.1 * std::log(rope_factor) + 1;
+  if (rope_scaling != RopeScaling::longrope) return 1;
+  return std::sqrt(1 + std::log(rope_factor) / std::log(static_cast<double>(rope_original_positions)));
 }
 
 }  // namespace megalith

@@ -142,10 +142,16 @@ struct ModelConfig {
   }
   /// Scale of the scores of attention.
   double resolved_attention_scale() const;
+  /// What multiplies rotated queries and keys (YaRN, Peng et al. 2023; LongRoPE, Ding et al. 2024).
+  double resolved_rope_attention_factor() const;
   bool has_bias(BiasChoice choice) const {
     return choice == BiasChoice::as_bias ? bias : choice == BiasChoice::yes;
   }
   bool has_norm_bias() const { return norm == NormKind::layer && has_bias(norm_bias); }
 };
+
+/// What makes the numbers of two resolved models differ, one line a key ("window = 7 and 0"); initialisation
+/// and dropout do not count.
+std::vector<std::string> differences(ModelConfig one, ModelConfig other);
 
 }  // namespace megalith

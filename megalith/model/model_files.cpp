@@ -1,14 +1,18 @@
 #include "megalith/model/model_files.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <vector>
 
+#include "megalith/base/cpu.h"
 #include "megalith/base/error.h"
 #include "megalith/base/utf8.h"
 #include "megalith/model/gguf_model.h"
 #include "megalith/model/gguf_tokenizer.h"
 #include "megalith/model/hugging_face.h"
+#include "megalith/model/stored_copy.h"
 #include "megalith/ops/elementwise.h"
 
 namespace megalith {
@@ -16,33 +20,6 @@ namespace megalith {
 namespace {
 
 namespace fs = std::filesystem;
-
-// to[r, c] = from[r, c], or from[c, r] when transposed, with conversion. Shapes: `to` [rows, columns].
-void copy_matrix(const ExecContext& exec, TensorView from, bool transposed, TensorView to) {
-  if (!transposed) {
-    convert(exec, from.reshape(to.shape()), to);
-    return;
-  }
-  const int64_t rows = to.rows(), columns = to.columns();
-  dispatch_float(from.dtype(), [&]<class From>(std::type_identity<From>) {
-    dispatch_float(to.dtype(), [&]<class To>(std::type_identity<To>) {
-      const From* in = from.data<From>();
-      To* out = to.data<To>();
-#pragma omp parallel for num_threads(exec.threads) schedule(static)
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t c = 0; c < columns; ++c) {
-          out[r * columns + c] = static_cast<To>(static_cast<float>(in[c * rows + r]));
-        }
-      }
-    });
-  });
-}
-
-std::vector<int64_t> stored_shape(const Parameter& parameter, const HuggingFaceTensor& tensor) {
-  if (parameter.shape.rank() == 1) return {tensor.rows};
-  if (tensor.transposed) return {parameter.shape[1], tensor.rows};
-  return {tensor.rows, parameter.shape[1]};
-}
 
 // Weight files of a directory: model.safetensors, or the shards that model.safetensors.index.json names.
 std::vector<std::unique_ptr<SafetensorsFile>> open_shards(const fs::path& directory) {
@@ -72,33 +49,94 @@ std::vector<std::unique_ptr<SafetensorsFile>> open_shards(const fs::path& direct
   return files;
 }
 
-void load_hugging_face(const fs::path& directory, const ModelConfig& config,
-                       const ParameterBuffers& parameters, const ExecContext& exec) {
-  const auto files = open_shards(directory);
-  const auto find = [&](const std::string& name) -> TensorView {
-    // Models saved without their head lack the prefix.
-    for (const std::string& candidate : {name, name.starts_with("transformer.") ? name.substr(12) : name}) {
-      for (const auto& file : files) {
-        if (const SafetensorsEntry* entry = file->find(candidate)) return file->view(*entry);
+Shape to_shape(const std::vector<int64_t>& dimensions) {
+  Shape shape;
+  for (const int64_t dimension : dimensions) shape.push_back(dimension);
+  return shape;
+}
+
+// The weights of a Hugging Face directory by name.
+class HuggingFaceWeights {
+ public:
+  HuggingFaceWeights(const fs::path& directory, const Family& family)
+      : directory_(directory), prefix_(family.prefix), files_(open_shards(directory)) {
+    for (const auto& file : files_) {
+      for (const SafetensorsEntry& entry : file->entries()) {
+        const bool added = entries_.emplace(entry.name, std::pair(file.get(), &entry)).second;
+        check_input(added, "{}: tensor {} is in two files", directory.string(), entry.name);
       }
     }
-    fail_input("{}: there is no tensor {}", directory.string(), name);
-  };
+  }
+
+  bool has(const std::string& name) const { return find(name) != entries_.end(); }
+  // The tensor, of this shape and a type that weights can have; it counts as used.
+  TensorView take(const std::string& name, const Shape& shape) {
+    const auto found = find(name);
+    check_input(found != entries_.end(), "{}: there is no tensor {}", directory_.string(), name);
+    const auto& [file, entry] = found->second;
+    used_.insert(entry->name);
+    const TensorView view = file->view(*entry);
+    check_input(view.shape() == shape && is_weight_type(view.dtype()),
+                "{}: tensor {} is {} {}; config.json makes it {}", directory_.string(), entry->name,
+                megalith::name(view.dtype()), to_string(view.shape()), to_string(shape));
+    return view;
+  }
+  // `tied_head`: the output projection may be there a second time.
+  void refuse_unused(const std::string& tied_head) const {
+    for (const auto& [name, where] : entries_) {
+      check_input(used_.contains(name) || is_ignored_tensor(name) || name == tied_head,
+                  "{}: tensor {} is not understood and could change the numbers", directory_.string(), name);
+    }
+  }
+
+ private:
+  using Entries =
+      std::map<std::string, std::pair<const SafetensorsFile*, const SafetensorsEntry*>, std::less<>>;
+
+  // Models saved without their head lack the prefix.
+  Entries::const_iterator find(const std::string& name) const {
+    auto found = entries_.find(name);
+    if (found == entries_.end() && name.starts_with(prefix_)) {
+      found = entries_.find(std::string_view(name).substr(prefix_.size()));
+    }
+    return found;
+  }
+
+  fs::path directory_;
+  std::string_view prefix_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  Entries entries_;
+  std::set<std::string_view> used_;
+};
+
+void load_hugging_face(const fs::path& directory, const ModelConfig& config,
+                       const ParameterBuffers& parameters, const ExecContext& exec) {
+  const Family& model_family = family(config.form);
+  HuggingFaceWeights weights(directory, model_family);
   for (const ParameterSlot& slot : parameters.slots()) {
-    Parameter& parameter = *slot.parameter;
+    const Parameter& parameter = *slot.parameter;
     int64_t row = 0;
-    for (const HuggingFaceTensor& tensor : hugging_face_tensors(config, parameter.name, parameter.shape[0])) {
-      const TensorView from = find(tensor.name);
-      const std::vector<int64_t> wanted = stored_shape(parameter, tensor);
-      Shape shape;
-      for (const int64_t dimension : wanted) shape.push_back(dimension);
-      check_input(from.shape() == shape && is_floating(from.dtype()) && from.dtype() != DType::f64,
-                  "{}: tensor {} is {} {}; config.json makes it {}", directory.string(), tensor.name,
-                  name(from.dtype()), to_string(from.shape()), to_string(shape));
-      copy_matrix(exec, from, tensor.transposed, parameter.value.slice(row, row + tensor.rows));
+    for (const StoredTensor& tensor : hugging_face_tensors(model_family, config, parameter)) {
+      const TensorView from = weights.take(tensor.name, to_shape(tensor.shape_for(parameter.shape)));
+      read_stored(exec, tensor, from, parameter.value.slice(row, row + tensor.rows));
       row += tensor.rows;
     }
   }
+  std::string tied_head;
+  if (config.tied_embeddings && config.head != HeadKind::none) {
+    const Parameter head = make_parameter("head.weight", {config.vocab_size, config.hidden_size}, {}, false);
+    tied_head = hugging_face_tensors(model_family, config, head).front().name;
+  }
+  weights.refuse_unused(tied_head);
+}
+
+// What config.json leaves to the tensors.
+void complete_config(const fs::path& directory, ModelConfig& config) {
+  if (!config.pooler) return;
+  const HuggingFaceWeights weights(directory, family(config.form));
+  const Parameter pooler =
+      make_parameter("pooler.weight", {config.hidden_size, config.hidden_size}, {}, false);
+  config.pooler = weights.has(hugging_face_tensors(family(config.form), config, pooler).front().name);
 }
 
 std::string optional_file(const fs::path& path) {
@@ -194,6 +232,7 @@ ModelDescription describe_model(const fs::path& path) {
   description.directory = path;
   description.config =
       config_from_hugging_face(read_file(path / "config.json"), (path / "config.json").string());
+  complete_config(path, description.config);
   description.tokenizer_json = optional_file(path / "tokenizer.json");
   description.end_of_text = hugging_face_end_ids(path);
   description.chat_template = hugging_face_chat_template(path);
@@ -238,30 +277,25 @@ void save_hugging_face(const LoadedModel& loaded, const ModelExtras& extras, DTy
   std::error_code code;
   fs::create_directories(directory, code);
   check(!code, "cannot create {}: {}", directory.string(), code.message());
+  const Family& target = hugging_face_family(config);
   SafetensorsPlan plan;
   plan.metadata["format"] = "pt";
   for (const ParameterSlot& slot : loaded.parameters().slots()) {
-    for (const HuggingFaceTensor& tensor :
-         hugging_face_tensors(config, slot.parameter->name, slot.parameter->shape[0])) {
-      Shape shape;
-      for (const int64_t dimension : stored_shape(*slot.parameter, tensor)) shape.push_back(dimension);
-      plan.add(tensor.name, dtype, shape);
+    for (const StoredTensor& tensor : hugging_face_tensors(target, config, *slot.parameter)) {
+      plan.add(tensor.name, dtype, to_shape(tensor.shape_for(slot.parameter->shape)));
     }
   }
   const fs::path partial = directory / "model.safetensors.partial";
   SafetensorsWriter writer(partial, std::move(plan));
   Arena scratch("conversion");
-  const ExecContext exec{scratch};
+  const ExecContext exec{scratch, default_threads()};
   for (const ParameterSlot& slot : loaded.parameters().slots()) {
     const Parameter& parameter = *slot.parameter;
     int64_t row = 0;
-    for (const HuggingFaceTensor& tensor : hugging_face_tensors(config, parameter.name, parameter.shape[0])) {
+    for (const StoredTensor& tensor : hugging_face_tensors(target, config, parameter)) {
       ArenaScope scope(scratch);
-      const TensorView from = parameter.value.slice(row, row + tensor.rows);
-      Shape shape;
-      for (const int64_t dimension : stored_shape(parameter, tensor)) shape.push_back(dimension);
-      const TensorView to = scratch.allocate(dtype, shape);
-      copy_matrix(exec, from, tensor.transposed, to);
+      const TensorView to = scratch.allocate(dtype, to_shape(tensor.shape_for(parameter.shape)));
+      write_stored(exec, tensor, parameter.value.slice(row, row + tensor.rows), to);
       writer.write(tensor.name, to.raw(), to.bytes());
       row += tensor.rows;
     }

@@ -12,7 +12,7 @@ struct Entry {
   size_t size;
 };
 
-constexpr std::array<Entry, 13> kEntries = {{{DType::f64, "F64", 8},
+constexpr std::array<Entry, 15> kEntries = {{{DType::f64, "F64", 8},
                                              {DType::f32, "F32", 4},
                                              {DType::f16, "F16", 2},
                                              {DType::bf16, "BF16", 2},
@@ -24,7 +24,9 @@ constexpr std::array<Entry, 13> kEntries = {{{DType::f64, "F64", 8},
                                              {DType::u32, "U32", 4},
                                              {DType::u16, "U16", 2},
                                              {DType::u8, "U8", 1},
-                                             {DType::boolean, "BOOL", 1}}};
+                                             {DType::boolean, "BOOL", 1},
+                                             {DType::f8_e4m3, "F8_E4M3", 1},
+                                             {DType::f8_e5m2, "F8_E5M2", 1}}};
 
 }  // namespace
 

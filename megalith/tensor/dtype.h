@@ -5,13 +5,31 @@
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "megalith/base/error.h"
 #include "megalith/base/float16.h"
+#include "megalith/base/float8.h"
 
 namespace megalith {
 
-enum class DType : uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean };
+enum class DType : uint8_t {
+  f64,
+  f32,
+  f16,
+  bf16,
+  i64,
+  i32,
+  i16,
+  i8,
+  u64,
+  u32,
+  u16,
+  u8,
+  boolean,
+  f8_e4m3,
+  f8_e5m2
+};
 
 /// Bytes of one element.
 size_t size_of(DType dtype);
@@ -55,6 +73,26 @@ decltype(auto) dispatch_float(DType dtype, Function&& function) {
       return function(std::type_identity<Float16>{});
     default:
       fail("dtype {} is not a training type (F32, BF16, F16)", name(dtype));
+  }
+}
+
+/// Whether files may hold weights of this type.
+inline bool is_weight_type(DType dtype) {
+  return is_floating(dtype) || dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2;
+}
+
+/// The same for every type that is_weight_type().
+template <class Function>
+decltype(auto) dispatch_weight(DType dtype, Function&& function) {
+  switch (dtype) {
+    case DType::f64:
+      return function(std::type_identity<double>{});
+    case DType::f8_e4m3:
+      return function(std::type_identity<Float8E4M3>{});
+    case DType::f8_e5m2:
+      return function(std::type_identity<Float8E5M2>{});
+    default:
+      return dispatch_float(dtype, std::forward<Function>(function));
   }
 }
 

@@ -206,15 +206,30 @@ TEST_F(GgufModel, WhatIsNotUnderstoodIsRefused) {
   };
   EXPECT_NE(error_of(write(
                          "a", [](GgufWriter&) {}, "mamba"))
-                .find("\"mamba\" is not known; known are gpt2 and llama"),
+                .find("\"mamba\" is not known; known are gpt2, llama, "),
             std::string::npos);
   EXPECT_NE(error_of(write("b", [](GgufWriter&) {})).find("\"llama.block_count\" is missing"),
             std::string::npos);
-  EXPECT_NE(error_of(write("c", [](GgufWriter& w) { w.add("llama.expert_count", uint32_t{8}); }))
-                .find("\"llama.expert_count\" = 8 is not understood"),
+  const auto sizes = [](GgufWriter& w) {
+    for (const char* key : {"block_count", "context_length", "embedding_length", "feed_forward_length",
+                            "attention.head_count"}) {
+      w.add(std::string("llama.") + key, uint32_t{4});
+    }
+    w.add("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  };
+  EXPECT_NE(error_of(write("c",
+                           [&](GgufWriter& w) {
+                             sizes(w);
+                             w.add("llama.expert_count", uint32_t{8});
+                           }))
+                .find("\"llama.expert_count\" is not understood and could change the numbers"),
             std::string::npos);
-  EXPECT_NE(error_of(write("d", [](GgufWriter& w) { w.add("llama.rope.scaling.type", "yarn"); }))
-                .find("\"llama.rope.scaling.type\" = \"yarn\" is not understood"),
+  EXPECT_NE(error_of(write("d",
+                           [&](GgufWriter& w) {
+                             sizes(w);
+                             w.add("llama.rope.scaling.type", "spiral");
+                           }))
+                .find("\"rope.scaling.type\" = spiral is not supported"),
             std::string::npos);
   // A tokenizer whose way of cutting words is not named is not guessed.
   const auto tokenizer_error = [&](const char* pre) {

@@ -25,7 +25,7 @@ std::vector<float> expected_values(const SafetensorsFile& file, const ModelConfi
                                    const Parameter& parameter, const std::string& prefix) {
   std::vector<float> values;
   const int64_t columns = parameter.shape.rank() == 2 ? parameter.shape[1] : 1;
-  for (const HuggingFaceTensor& tensor : hugging_face_tensors(config, parameter.name, parameter.shape[0])) {
+  for (const StoredTensor& tensor : hugging_face_tensors(family(config.form), config, parameter)) {
     const SafetensorsEntry* entry = file.find(prefix + tensor.name);
     if (entry == nullptr) return {};
     const TensorView view = file.view(*entry);
