@@ -19,7 +19,7 @@ struct Family {
   std::string_view architecture;
   void (*describe)(ConfigFields& fields, ModelConfig& config);
   std::span<const NameRule> names;
-  /// Models saved without their head lack this in front of names.
+  /// Models without a head lack this in front of names.
   std::string_view prefix;
   /// Query and key rows that rotate together are stored side by side.
   bool adjacent_pairs = false;

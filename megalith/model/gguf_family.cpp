@@ -34,25 +34,14 @@ void grouped_heads(GgufFields& f, ModelConfig& c) {
               f.where());
 }
 
-// The scaling that files with factors for each frequency have is written as factors of every context.
+// llama3's scaling as a divisor for each frequency, which is what files hold.
 std::vector<double> llama3_factors(const ModelConfig& c) {
+  ModelConfig plain = c;
+  plain.rope_scaling = RopeScaling::none;
+  const std::vector<double> before = RopeFrequencies(plain.rope_options(false)).inverse_frequencies(1);
+  const std::vector<double> after = RopeFrequencies(c.rope_options(false)).inverse_frequencies(1);
   std::vector<double> factors;
-  const double pi = std::acos(-1.0), original = static_cast<double>(c.rope_original_positions);
-  const double long_wave = original / c.rope_low_frequency_factor;
-  const double short_wave = original / c.rope_high_frequency_factor;
-  const double columns = static_cast<double>(c.rotary_columns());
-  for (int64_t i = 0; i < c.rotary_columns() / 2; ++i) {
-    const double wave = 2 * pi * std::pow(c.rope_base, 2.0 * static_cast<double>(i) / columns);
-    if (wave > long_wave) {
-      factors.push_back(c.rope_factor);
-    } else if (wave < short_wave) {
-      factors.push_back(1);
-    } else {
-      const double smooth = (original / wave - c.rope_low_frequency_factor) /
-                            (c.rope_high_frequency_factor - c.rope_low_frequency_factor);
-      factors.push_back(1 / ((1 - smooth) / c.rope_factor + smooth));
-    }
-  }
+  for (size_t i = 0; i < before.size(); ++i) factors.push_back(before[i] / after[i]);
   return factors;
 }
 
@@ -96,7 +85,7 @@ void rope(GgufFields& f, ModelConfig& c) {
   const bool has_original = type == "yarn" || !longs.empty();
   int64_t original = has_original ? c.rope_original_positions : 0;
   f.optional("rope.scaling.original_context_length", original, 0);
-  double attention = longs.empty() ? 1 : c.resolved_rope_attention_factor();
+  double attention = longs.empty() ? 1 : RopeFrequencies(c.rope_options(false)).magnitude();
   f.optional("rope.scaling.attn_factor", attention, 1.0);
   double fast = type == "yarn" ? c.rope_beta_fast : 32, slow = type == "yarn" ? c.rope_beta_slow : 1;
   f.optional("rope.scaling.yarn_beta_fast", fast, 32.0);

@@ -127,7 +127,12 @@ std::string config_to_hugging_face(const ModelConfig& config, DType dtype, const
 
 std::vector<StoredTensor> hugging_face_tensors(const Family& family, const ModelConfig& config,
                                                const Parameter& parameter) {
-  return stored_tensors(family.names, config, family.adjacent_pairs, parameter);
+  std::vector<StoredTensor> tensors = stored_tensors(family.names, config, family.adjacent_pairs, parameter);
+  if (config.head != HeadKind::none) return tensors;
+  for (StoredTensor& tensor : tensors) {
+    if (tensor.name.starts_with(family.prefix)) tensor.name.erase(0, family.prefix.size());
+  }
+  return tensors;
 }
 
 }  // namespace megalith

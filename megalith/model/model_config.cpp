@@ -59,7 +59,7 @@ ModelConfig canonical(ModelConfig c) {
   const bool rotates = c.positions == PositionKind::rope;
   const RopeScaling scaling = rotates ? c.rope_scaling : RopeScaling::none;
   const bool stretches_magnitude = scaling == RopeScaling::yarn || scaling == RopeScaling::longrope;
-  c.rope_attention_factor = stretches_magnitude ? c.resolved_rope_attention_factor() : 1;
+  c.rope_attention_factor = stretches_magnitude ? RopeFrequencies(c.rope_options(false)).magnitude() : 1;
   // Factors of every context: what was the training's does not matter.
   if (scaling == RopeScaling::longrope && c.rope_short_factors == c.rope_long_factors) {
     c.rope_original_positions = 0;
@@ -343,12 +343,25 @@ int64_t ModelConfig::rotary_columns() const {
   return static_cast<int64_t>(static_cast<double>(head_size) * rope_fraction + 1e-9);
 }
 
-double ModelConfig::resolved_rope_attention_factor() const {
-  if (rope_attention_factor > 0) return rope_attention_factor;
-  if (rope_factor <= 1) return 1;
-  if (rope_scaling == RopeScaling::yarn) return 0.1 * std::log(rope_factor) + 1;
-  if (rope_scaling != RopeScaling::longrope) return 1;
-  return std::sqrt(1 + std::log(rope_factor) / std::log(static_cast<double>(rope_original_positions)));
+RopeOptions ModelConfig::rope_options(bool windowed) const {
+  RopeOptions options;
+  options.columns = rotary_columns();
+  options.base = rope_base;
+  options.original_positions = rope_original_positions;
+  if (windowed && rope_window_base > 0) {
+    options.base = rope_window_base;
+    return options;
+  }
+  options.scaling = rope_scaling;
+  options.factor = rope_factor;
+  options.low_frequency_factor = rope_low_frequency_factor;
+  options.high_frequency_factor = rope_high_frequency_factor;
+  options.beta_fast = rope_beta_fast;
+  options.beta_slow = rope_beta_slow;
+  options.attention_factor = rope_attention_factor;
+  options.short_factors = rope_short_factors;
+  options.long_factors = rope_long_factors;
+  return options;
 }
 
 }  // namespace megalith

@@ -142,8 +142,8 @@ struct ModelConfig {
   }
   /// Scale of the scores of attention.
   double resolved_attention_scale() const;
-  /// What multiplies rotated queries and keys (YaRN, Peng et al. 2023; LongRoPE, Ding et al. 2024).
-  double resolved_rope_attention_factor() const;
+  /// The rotary embedding of layers with a window, or of the others.
+  RopeOptions rope_options(bool windowed) const;
   bool has_bias(BiasChoice choice) const {
     return choice == BiasChoice::as_bias ? bias : choice == BiasChoice::yes;
   }

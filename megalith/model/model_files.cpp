@@ -93,12 +93,13 @@ class HuggingFaceWeights {
   using Entries =
       std::map<std::string, std::pair<const SafetensorsFile*, const SafetensorsEntry*>, std::less<>>;
 
-  // Models saved without their head lack the prefix.
+  // Models saved without their head lack the prefix; those that lost it may have kept it.
   Entries::const_iterator find(const std::string& name) const {
     auto found = entries_.find(name);
     if (found == entries_.end() && name.starts_with(prefix_)) {
       found = entries_.find(std::string_view(name).substr(prefix_.size()));
     }
+    if (found == entries_.end()) found = entries_.find(std::string(prefix_) + name);
     return found;
   }
 

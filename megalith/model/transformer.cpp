@@ -7,27 +7,6 @@ namespace megalith {
 
 namespace {
 
-RopeOptions rope_options(const ModelConfig& config, bool windowed) {
-  RopeOptions options;
-  options.columns = config.rotary_columns();
-  options.base = config.rope_base;
-  options.original_positions = config.rope_original_positions;
-  if (windowed && config.rope_window_base > 0) {
-    options.base = config.rope_window_base;
-    return options;
-  }
-  options.scaling = config.rope_scaling;
-  options.factor = config.rope_factor;
-  options.low_frequency_factor = config.rope_low_frequency_factor;
-  options.high_frequency_factor = config.rope_high_frequency_factor;
-  options.beta_fast = config.rope_beta_fast;
-  options.beta_slow = config.rope_beta_slow;
-  options.attention_factor = config.rope_attention_factor;
-  options.short_factors = config.rope_short_factors;
-  options.long_factors = config.rope_long_factors;
-  return options;
-}
-
 AttentionLayerOptions attention_options(const ModelConfig& config, int64_t layer) {
   const bool windowed = config.layer_has_window(layer);
   AttentionLayerOptions options;
@@ -46,7 +25,7 @@ AttentionLayerOptions attention_options(const ModelConfig& config, int64_t layer
   options.alibi = config.positions == PositionKind::alibi;
   options.qk_norm = config.qk_norm;
   options.qk_norm_epsilon = config.norm_epsilon;
-  options.rope = rope_options(config, windowed);
+  options.rope = config.rope_options(windowed);
   return options;
 }
 

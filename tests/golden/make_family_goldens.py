@@ -80,7 +80,7 @@ VARIANTS = {
     "bert": ("Bert", dict(vocab_size=67, hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
                           intermediate_size=40, max_position_embeddings=32)),
     "bert_model": ("Bert", dict(vocab_size=67, hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
-                                intermediate_size=40, max_position_embeddings=32, hidden_act="gelu_new")),
+                                intermediate_size=40, max_position_embeddings=32)),
     "roberta": ("Roberta", dict(vocab_size=67, hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
                                 intermediate_size=40, max_position_embeddings=34, type_vocab_size=1,
                                 pad_token_id=1)),

@@ -80,9 +80,10 @@ TEST(HuggingFaceConfig, RefusesWhatCouldChangeTheNumbers) {
   };
   EXPECT_EQ(error(changed("\"model_type\": \"llama\"", "\"model_type\": \"mamba\"")),
             "config.json: model_type \"mamba\" is not known; known are " + family_names());
-  EXPECT_EQ(error(changed("\"rope_type\": \"default\"", "\"rope_type\": \"spiral\"")),
-            "config.json: rope_parameters: the rotary scaling \"spiral\" is not supported; known are default, "
-            "linear, dynamic, yarn, llama3 and longrope");
+  EXPECT_EQ(
+      error(changed("\"rope_type\": \"default\"", "\"rope_type\": \"spiral\"")),
+      "config.json: rope_parameters: the rotary scaling \"spiral\" is not supported; known are default, "
+      "linear, dynamic, yarn, llama3 and longrope");
   EXPECT_EQ(error(changed("\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"")),
             "config.json: rope_parameters: \"factor\" is missing");
   EXPECT_EQ(error(changed("\"use_cache\"", "\"logit_scale\": 2.0, \"use_cache\"")),
