@@ -80,6 +80,7 @@ int run(int argc, char** argv) {
   megalith::add_train_command(app);
   megalith::add_eval_command(app);
   megalith::add_generate_command(app);
+  megalith::add_embed_command(app);
   megalith::add_convert_command(app);
   megalith::add_inspect_command(app);
   megalith::add_report_command(app);

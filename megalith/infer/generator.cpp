@@ -71,13 +71,19 @@ Generation Generator::generate(std::string_view prompt, const GenerateOptions& o
     for (const int32_t id : unused_ids_) logits.data<float>()[id] = -INFINITY;
   };
 
-  Clock::time_point start = Clock::now();
-  if (limit > 0) {
-    for (int64_t begin = 0; begin < prompt_tokens; begin += kPrefillChunk) {
-      const int64_t count = std::min(kPrefillChunk, prompt_tokens - begin);
-      forward(result.prompt_ids.data() + begin, count, begin + count == prompt_tokens);
+  // Into an empty cache; the logits are those of the last token.
+  const auto forward_text = [&](std::vector<int32_t>& ids) {
+    const int64_t length = static_cast<int64_t>(ids.size());
+    cache.length = 0;
+    cache.whole_length = length;
+    for (int64_t begin = 0; begin < length; begin += kPrefillChunk) {
+      const int64_t count = std::min(kPrefillChunk, length - begin);
+      forward(ids.data() + begin, count, begin + count == length);
     }
-  }
+  };
+
+  Clock::time_point start = Clock::now();
+  if (limit > 0) forward_text(result.prompt_ids);
   result.prefill_seconds = seconds_since(start);
 
   start = Clock::now();
@@ -104,7 +110,10 @@ Generation Generator::generate(std::string_view prompt, const GenerateOptions& o
       result.finish_reason = "stop";
       break;
     }
-    if (i + 1 < limit) {
+    if (i + 1 == limit) break;
+    if (config.keys_change_beyond(cache.length)) {
+      forward_text(history);
+    } else {
       int32_t next = token;
       forward(&next, 1, true);
     }

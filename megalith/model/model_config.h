@@ -142,6 +142,12 @@ struct ModelConfig {
   }
   /// Scale of the scores of attention.
   double resolved_attention_scale() const;
+  /// Whether a text that grows beyond so many tokens must go through the model anew, because the keys of all
+  /// its tokens change then (LongRoPE has frequencies of its own for longer texts).
+  bool keys_change_beyond(int64_t tokens) const {
+    return positions == PositionKind::rope && rope_scaling == RopeScaling::longrope &&
+           rope_short_factors != rope_long_factors && tokens == rope_original_positions;
+  }
   /// The rotary embedding of layers with a window, or of the others.
   RopeOptions rope_options(bool windowed) const;
   bool has_bias(BiasChoice choice) const {

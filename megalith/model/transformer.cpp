@@ -1,5 +1,6 @@
 #include "megalith/model/transformer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -210,6 +211,7 @@ void Transformer::forward_cached(const ExecContext& exec, TensorView token_ids, 
         cache.capacity, cache.length);
   check(config_.positions != PositionKind::learned || cache.length + tokens <= config_.max_positions,
         "{} tokens are more than the model's {} positions", cache.length + tokens, config_.max_positions);
+  const int64_t sequence_length = std::max(cache.length + tokens, cache.whole_length);
   ArenaScope scope(exec.workspace);
   const TensorView positions = exec.workspace.allocate(DType::i32, {tokens});
   for (int64_t t = 0; t < tokens; ++t) positions.data<int32_t>()[t] = static_cast<int32_t>(cache.length + t);
@@ -222,7 +224,7 @@ void Transformer::forward_cached(const ExecContext& exec, TensorView token_ids, 
   batch.positions = positions;
   embedding_->forward_only(exec, batch, x);
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
-    blocks_[layer].forward_cached(exec, positions, cache.length, cache.layers[layer], x);
+    blocks_[layer].forward_cached(exec, positions, sequence_length, cache.length, cache.layers[layer], x);
   }
   cache.length += tokens;
   if (logits.empty()) return;

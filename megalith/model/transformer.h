@@ -16,6 +16,9 @@ namespace megalith {
 struct ModelCache {
   int64_t capacity = 0;  // tokens
   int64_t length = 0;    // tokens that are in it
+  /// Tokens of a text that is fed piece by piece: rotary scaling that depends on the length of the sequence
+  /// takes this while it is more than `length`.
+  int64_t whole_length = 0;
   std::vector<LayerCache> layers;
 };
 

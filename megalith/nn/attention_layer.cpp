@@ -125,12 +125,13 @@ void AttentionLayer::forward_only(const ExecContext& exec, const TokenBatch& bat
   output_.forward(exec, out, y);
 }
 
-void AttentionLayer::forward_cached(const ExecContext& exec, TensorView x, TensorView positions, int64_t past,
-                                    LayerCache& cache, TensorView y) const {
+void AttentionLayer::forward_cached(const ExecContext& exec, TensorView x, TensorView positions,
+                                    int64_t sequence_length, int64_t past, LayerCache& cache,
+                                    TensorView y) const {
   const AttentionShape s = shape(1, x.rows());
   ArenaScope scope(exec.workspace);
   const TensorView qkv = exec.workspace.allocate(x.dtype(), {x.rows(), s.packed_columns()});
-  project(exec, s, x, positions, past + s.tokens, qkv, {}, {});
+  project(exec, s, x, positions, sequence_length, qkv, {}, {});
   const TensorView out = exec.workspace.allocate(x.dtype(), {x.rows(), s.heads * s.head_size});
   attention_with_cache(exec, s, qkv, past, cache.keys, cache.values, out);
   output_.forward(exec, out, y);

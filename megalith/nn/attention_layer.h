@@ -48,10 +48,10 @@ class AttentionLayer {
   /// Without saving anything.
   void forward_only(const ExecContext& exec, const TokenBatch& batch, TensorView x, TensorView y) const;
   /// T new tokens of one sequence at positions past .. past+T-1, for layers that are causal. Rotary scalings
-  /// that depend on the length (dynamic, longrope) take past + T for it, and leave the keys of the cache as
-  /// they are.
-  void forward_cached(const ExecContext& exec, TensorView x, TensorView positions, int64_t past,
-                      LayerCache& cache, TensorView y) const;
+  /// that depend on the length of the sequence (dynamic, longrope) take it from `sequence_length`, and leave
+  /// the keys of the cache as they are.
+  void forward_cached(const ExecContext& exec, TensorView x, TensorView positions, int64_t sequence_length,
+                      int64_t past, LayerCache& cache, TensorView y) const;
   void visit(const ParameterVisitor& visitor);
   /// Bytes that forward saves for `rows` rows.
   size_t saved_bytes(int64_t rows, size_t element) const;

@@ -87,10 +87,10 @@ void Block::forward_only(const ExecContext& exec, const TokenBatch& batch, Tenso
   });
 }
 
-void Block::forward_cached(const ExecContext& exec, TensorView positions, int64_t past, LayerCache& cache,
-                           TensorView x) const {
+void Block::forward_cached(const ExecContext& exec, TensorView positions, int64_t sequence_length,
+                           int64_t past, LayerCache& cache, TensorView x) const {
   apply(exec, x, [&](const AttentionLayer& layer, TensorView from, TensorView to) {
-    layer.forward_cached(exec, from, positions, past, cache, to);
+    layer.forward_cached(exec, from, positions, sequence_length, past, cache, to);
   });
 }
 

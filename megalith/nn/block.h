@@ -32,8 +32,8 @@ class Block {
   /// x [N,C] is replaced by the output, without saving anything.
   void forward_only(const ExecContext& exec, const TokenBatch& batch, TensorView x) const;
   /// The same for T new tokens of one sequence at positions past ..
-  void forward_cached(const ExecContext& exec, TensorView positions, int64_t past, LayerCache& cache,
-                      TensorView x) const;
+  void forward_cached(const ExecContext& exec, TensorView positions, int64_t sequence_length, int64_t past,
+                      LayerCache& cache, TensorView x) const;
   void visit(const ParameterVisitor& visitor);
 
   /// Bytes that forward leaves saved for a batch of `rows` rows, besides its input and output.

@@ -285,7 +285,7 @@ TEST_F(ProgramTest, HelpFitsEightyColumns) {
   }
   for (const char* name :
        {"tokenizer train", "tokenizer encode", "tokenizer decode", "data tokenize", "data merge",
-        "data inspect", "train", "eval perplexity", "generate", "convert", "inspect", "report", "config",
+        "data inspect", "train", "eval perplexity", "generate", "embed", "convert", "inspect", "report", "config",
         "bench gemm", "bench memory", "bench train", "bench decode", "bench prefill"}) {
     EXPECT_TRUE(seen.contains(name)) << name;
   }

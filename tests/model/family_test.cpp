@@ -99,6 +99,10 @@ class FamilyGolden : public ::testing::TestWithParam<std::string> {
     Tensor logits(DType::f32, {1, loaded.config().padded_vocabulary()});
     std::vector<int32_t> fresh = ids;
     while (static_cast<int64_t>(ids.size()) < total) {
+      if (loaded.config().keys_change_beyond(cache.length)) {
+        fresh = ids;
+        cache.length = 0;
+      }
       loaded.model().forward_cached(
           exec, TensorView(fresh.data(), DType::i32, {static_cast<int64_t>(fresh.size())}), cache, logits);
       const float* row = logits.data<float>();
