@@ -260,6 +260,21 @@ void add_attention(Bench& bench, int64_t batch, int64_t tokens) {
     const Dropout dropout{.probability = 0.1f, .key = 1, .stream = 1, .first_position = 0};
     bench.add(label + " forward dropout", ceiling, 2 * square,
               [=, &context] { attention_forward(context, shape, qkv, {}, dropout, out, log_sum_exp); });
+    // What a window leaves is a band: its width times the tokens, without the corner before the first tokens.
+    AttentionShape windowed = shape;
+    windowed.window = std::min<int64_t>(tokens, 128);
+    const double pairs =
+        static_cast<double>(windowed.window) * (static_cast<double>(tokens) - windowed.window / 2.0);
+    const double band = static_cast<double>(batch * 12 * 64) * 2 * pairs;
+    bench.add(label + " forward, window 128", ceiling, 2 * band,
+              [=, &context] { attention_forward(context, windowed, qkv, {}, {}, out, log_sum_exp); });
+    bench.add(label + " backward, window 128", ceiling, 5 * band, [=, &context] {
+      attention_backward(context, windowed, qkv, {}, {}, out, log_sum_exp, dout, dqkv);
+    });
+    AttentionShape capped = shape;
+    capped.softcap = 50;
+    bench.add(label + " forward, soft cap", ceiling, 2 * square,
+              [=, &context] { attention_forward(context, capped, qkv, {}, {}, out, log_sum_exp); });
   }
 }
 

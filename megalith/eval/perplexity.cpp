@@ -60,6 +60,9 @@ std::vector<PerplexityWindow> perplexity_windows(int64_t tokens, const Perplexit
 PerplexityResult perplexity(const LoadedModel& loaded, const Tokenizer& tokenizer, std::string_view text,
                             const PerplexityOptions& options, const ExecContext& exec,
                             const std::function<void(int64_t, int64_t)>& progress) {
+  check_input(loaded.config().predicts_next_token(),
+              "perplexity needs a model that predicts the next token; this one is an encoder or has no "
+              "language model head");
   check_input(options.window <= loaded.config().max_positions, "window {} exceeds the model's {} positions",
               options.window, loaded.config().max_positions);
   check_input(options.batch >= 1, "batch {} is out of range; allowed is 1 or more", options.batch);

@@ -135,6 +135,8 @@ struct ModelConfig {
     return (vocab_size + vocab_multiple - 1) / vocab_multiple * vocab_multiple;
   }
   int64_t rotary_columns() const;
+  /// What training on text, perplexity and generation need.
+  bool predicts_next_token() const { return causal && head == HeadKind::language_model; }
   /// Whether a layer sees only the last `window` tokens.
   bool layer_has_window(int64_t layer) const {
     return window > 0 && layer >= window_first_layer &&

@@ -253,6 +253,9 @@ void Recipe::resolve() {
       parallel.virtual_pipeline);
   split_layers(parallel.layer_split, model.num_layers,
                static_cast<int>(parallel.pipeline * parallel.virtual_pipeline), 0.0, 0.0);
+  check_input(model.predicts_next_token(),
+              "training is on the prediction of the next token, which needs model.causal = true and "
+              "model.head = \"language_model\"");
   check_input(parallel.tensor == 1 || optimizer.type != OptimizerType::lamb,
               "parallel.tensor = {} cuts tensors over ranks, but optimizer.type = \"lamb\" needs the norm of "
               "whole tensors",

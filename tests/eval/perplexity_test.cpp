@@ -56,9 +56,9 @@ struct Scene {
   LoadedModel model;
 };
 
-Scene random_scene() {
+Scene random_scene(const ModelConfig& config = small_config()) {
   const fs::path directory = scratch("random");
-  testing::write_random_model(directory, bytes_json(), small_config(), 9);
+  testing::write_random_model(directory, bytes_json(), config, 9);
   return Scene(directory);
 }
 
@@ -230,6 +230,9 @@ TEST(Perplexity, ErrorsNameWhatIsWrong) {
             "stride 9 is out of range; allowed is 1 to the window, 8");
   EXPECT_EQ(message("ab", {.window = 8, .stride = 4, .batch = 0}),
             "batch 0 is out of range; allowed is 1 or more");
+  ModelConfig encoder = small_config();
+  encoder.causal = false;
+  EXPECT_THROW(random_scene(encoder).measure("abc", 8, 4), InputError);
   const Tokenizer larger = Tokenizer::from_json(write_tokenizer_json(testing::byte_vocabulary()));
   EXPECT_THROW(perplexity(scene.model, larger, "ab", {.window = 8, .stride = 4, .batch = 1}, scene.exec),
                InputError);
