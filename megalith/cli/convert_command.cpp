@@ -6,6 +6,7 @@
 #include "megalith/cli/model_options.h"
 #include "megalith/formats/consolidate_checkpoint.h"
 #include "megalith/model/gguf_model.h"
+#include "megalith/model/tokenizer_files.h"
 #include "megalith/train/training_state.h"
 
 namespace megalith {
@@ -45,8 +46,8 @@ void run(const Options& options) {
   }
   check_input(!options.tokenizer.empty() || description.tokenizer_error.empty(), "{}",
               description.tokenizer_error);
-  const std::string tokenizer_json =
-      options.tokenizer.empty() ? description.tokenizer_json : Tokenizer::load(options.tokenizer).to_json();
+  const std::string tokenizer_json = options.tokenizer.empty() ? description.tokenizer_as_json()
+                                                               : open_tokenizer(options.tokenizer).to_json();
   const ModelExtras extras{tokenizer_json, description.chat_template, description.end_of_text};
   Arena workspace("workspace");
   const ExecContext exec{workspace, default_threads()};

@@ -16,6 +16,7 @@
 #include "megalith/data/dataset_tokenizer.h"
 #include "megalith/data/tokenize_dataset.h"
 #include "megalith/formats/indexed_dataset.h"
+#include "megalith/model/tokenizer_files.h"
 
 namespace megalith {
 
@@ -23,8 +24,8 @@ namespace {
 
 void tokenize(const std::string& tokenizer_path, TokenizeOptions options) {
   const auto start = std::chrono::steady_clock::now();
-  const Tokenizer tokenizer = Tokenizer::load(tokenizer_path);
-  options.tokenizer_json = read_file(tokenizer_path);
+  const Tokenizer tokenizer = open_tokenizer(tokenizer_path);
+  options.tokenizer_json = tokenizer.to_json();
   TokenizeResult result;
   {
     Progress progress("tokenising", ProgressUnit::bytes);

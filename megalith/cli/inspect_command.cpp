@@ -105,7 +105,9 @@ void inspect_model(const fs::path& path, bool verify) {
   for (const PartCount& part : count_parts(description.config)) {
     fmt::print("  {:<18}{}\n", part.part, format_count(part.parameters));
   }
-  fmt::print("tokenizer           {}\n", description.tokenizer_json.empty() ? "none" : "tokenizer.json");
+  fmt::print("tokenizer           {}\n", !description.has_tokenizer() ? "none"
+                                         : description.tokenizer      ? "its own"
+                                                                      : "tokenizer.json");
   fmt::print("{}", model_config_to_toml(description.config));
 }
 

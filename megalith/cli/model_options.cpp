@@ -4,19 +4,14 @@
 
 #include "megalith/base/error.h"
 #include "megalith/cli/whole_number.h"
+#include "megalith/model/tokenizer_files.h"
 
 namespace megalith {
 
 namespace {
 
-Tokenizer open_tokenizer(const ModelOptions& options, const ModelDescription& description) {
-  if (!options.tokenizer.empty()) return Tokenizer::load(options.tokenizer);
-  check_input(description.tokenizer_error.empty(), "{}", description.tokenizer_error);
-  check_input(!description.tokenizer_json.empty(),
-              "{} holds no tokenizer; give a tokenizer.json with --tokenizer",
-              description.directory.string());
-  return Tokenizer::from_json(description.tokenizer_json,
-                              (description.directory / "tokenizer.json").string());
+Tokenizer tokenizer_of(const ModelOptions& options, const ModelDescription& description) {
+  return options.tokenizer.empty() ? description.open_tokenizer() : open_tokenizer(options.tokenizer);
 }
 
 }  // namespace
@@ -25,7 +20,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("--model", options.model, "Run, checkpoint, Hugging Face directory or .gguf")
       ->required()
       ->option_text("PATH");
-  command.add_option("--tokenizer", options.tokenizer, "tokenizer.json, instead of the model's own")
+  command.add_option("--tokenizer", options.tokenizer, "Tokenizer file, instead of the model's own")
       ->option_text("FILE");
   command.add_option("--dtype", options.dtype, "Type to compute in: f32 (default), bf16, f16")
       ->option_text("TYPE");
@@ -44,7 +39,7 @@ DType parse_dtype(const std::string& text) {
 OpenModel::OpenModel(const ModelOptions& options)
     : exec{workspace, options.threads > 0 ? options.threads : default_threads()},
       description(describe_model(options.model)),
-      tokenizer(open_tokenizer(options, description)),
+      tokenizer(tokenizer_of(options, description)),
       model(description, parse_dtype(options.dtype), exec) {}
 
 }  // namespace megalith

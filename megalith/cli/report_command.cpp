@@ -170,7 +170,7 @@ std::string time_and_memory(const RunData& data) {
 }
 
 std::string samples(const Options& options) {
-  if (describe_model(options.run).tokenizer_json.empty()) {
+  if (!describe_model(options.run).has_tokenizer()) {
     return "<p class=\"soft\">The run has no tokenizer, so there are no samples.</p>\n";
   }
   ModelOptions model_options;

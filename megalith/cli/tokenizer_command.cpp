@@ -16,6 +16,7 @@
 #include "megalith/cli/whole_number.h"
 #include "megalith/data/record_parser.h"
 #include "megalith/data/text_source.h"
+#include "megalith/model/tokenizer_files.h"
 #include "megalith/text/bpe_trainer.h"
 #include "megalith/text/tokenizer.h"
 
@@ -97,6 +98,11 @@ void train(const TrainArguments& arguments) {
   }
 }
 
+constexpr const char* kTokenizerHelp =
+    "tokenizer.json, SentencePiece .model,\n.tiktoken, .gguf, or the directory of a model";
+constexpr const char* kPatternHelp =
+    "How texts of a .tiktoken file of unknown\nsize are split: gpt2, cl100k, o200k,\nllama3, qwen2";
+
 struct CodeArguments {
   std::string tokenizer;
   std::string input = "-";
@@ -104,6 +110,9 @@ struct CodeArguments {
   bool parse_special = false;
   bool add_special = false;
   bool skip_special = false;
+  bool truncate = false;
+  bool pad = false;
+  std::string pattern;
   bool stats = false;
   int workers = 1;
 };
@@ -123,9 +132,12 @@ void write_output(std::string_view text) {
 }
 
 void encode(const CodeArguments& arguments) {
-  const Tokenizer tokenizer = Tokenizer::load(arguments.tokenizer);
+  const Tokenizer tokenizer = open_tokenizer(arguments.tokenizer, arguments.pattern);
   const std::string text = read_input(arguments.input);
-  const EncodeOptions options{.parse_special = arguments.parse_special, .add_special = arguments.add_special};
+  const EncodeOptions options{.parse_special = arguments.parse_special,
+                              .add_special = arguments.add_special,
+                              .truncate = arguments.truncate,
+                              .pad = arguments.pad};
   const auto start = std::chrono::steady_clock::now();
   const auto ids = arguments.workers > 1 ? tokenizer.encode_parallel(text, arguments.workers, options)
                                          : tokenizer.encode(text, options);
@@ -139,9 +151,11 @@ void encode(const CodeArguments& arguments) {
     nlohmann::ordered_json json = {{"token_ids", ids}};
     json["tokens"] = nlohmann::json::array();
     json["offsets"] = nlohmann::json::array();
+    json["character_offsets"] = nlohmann::json::array();
     for (const TokenSpan& span : tokenizer.encode_with_offsets(text, options)) {
       json["tokens"].push_back(std::string(tokenizer.token_bytes(span.id)));
       json["offsets"].push_back({span.byte_begin, span.byte_end});
+      json["character_offsets"].push_back({span.character_begin, span.character_end});
     }
     out = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   } else {
@@ -180,7 +194,7 @@ std::vector<int32_t> read_ids(const std::string& text) {
 }
 
 void decode(const CodeArguments& arguments) {
-  const Tokenizer tokenizer = Tokenizer::load(arguments.tokenizer);
+  const Tokenizer tokenizer = open_tokenizer(arguments.tokenizer, arguments.pattern);
   const std::string text = tokenizer.decode(read_ids(read_input(arguments.input)), arguments.skip_special);
   if (arguments.json) {
     const nlohmann::ordered_json json = {{"text", text}};
@@ -230,14 +244,19 @@ void add_tokenizer_command(CLI::App& app) {
 
   auto encoding = std::make_shared<CodeArguments>();
   CLI::App* encode_command = command->add_subcommand("encode", "Turn text into token ids");
-  encode_command->add_option("--tokenizer", encoding->tokenizer, "A tokenizer.json")->required();
+  encode_command->add_option("--tokenizer", encoding->tokenizer, kTokenizerHelp)->required();
+  encode_command->add_option("--pattern", encoding->pattern, kPatternHelp);
   encode_command->add_option("--input", encoding->input, "The text; - is standard input")
       ->capture_default_str();
-  encode_command->add_flag("--json", encoding->json, "Write token_ids, tokens and byte offsets as JSON");
+  encode_command->add_flag("--json", encoding->json,
+                           "Write token_ids, tokens, offsets in bytes and in\ncharacters as JSON");
   encode_command->add_flag("--parse-special", encoding->parse_special,
                            "Text like <|endoftext|> becomes the special token");
   encode_command->add_flag("--add-special", encoding->add_special,
                            "Add what the tokenizer puts around a text");
+  encode_command->add_flag("--truncate", encoding->truncate,
+                           "Cut to the length that the tokenizer.json sets");
+  encode_command->add_flag("--pad", encoding->pad, "Fill up as the tokenizer.json says");
   encode_command->add_flag("--stats", encoding->stats, "Tell counts and speed on standard error");
   encode_command->add_option("--workers", encoding->workers, "Threads; the ids do not depend on them")
       ->check(whole_number(1, 1024))
@@ -246,7 +265,8 @@ void add_tokenizer_command(CLI::App& app) {
 
   auto decoding = std::make_shared<CodeArguments>();
   CLI::App* decode_command = command->add_subcommand("decode", "Turn token ids into text");
-  decode_command->add_option("--tokenizer", decoding->tokenizer, "A tokenizer.json")->required();
+  decode_command->add_option("--tokenizer", decoding->tokenizer, kTokenizerHelp)->required();
+  decode_command->add_option("--pattern", decoding->pattern, kPatternHelp);
   decode_command
       ->add_option("--input", decoding->input,
                    "Ids between spaces, or JSON as encode writes it;\n- is standard input")

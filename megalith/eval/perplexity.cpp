@@ -17,8 +17,9 @@ PerplexityResult start_result(const Tokenizer& tokenizer, std::span<const int32_
   PerplexityResult result;
   result.words = count_words(text);
   result.tokens = static_cast<int64_t>(ids.size()) - 1;
-  for (size_t i = 1; i < ids.size(); ++i)
-    result.bytes += static_cast<int64_t>(tokenizer.token_bytes(ids[i]).size());
+  // All but what the first token, which is not predicted, stands for.
+  result.bytes = static_cast<int64_t>(tokenizer.decode(ids).size()) -
+                 static_cast<int64_t>(tokenizer.decode(ids.first(1)).size());
   return result;
 }
 

@@ -88,6 +88,7 @@ Generation Generator::generate(std::string_view prompt, const GenerateOptions& o
 
   start = Clock::now();
   StreamingDecoder decoder(tokenizer_, true);
+  decoder.follow(result.prompt_ids);  // An answer goes on where the prompt ends.
   const auto show = [&](const std::string& text) {
     result.text += text;
     if (stream && !text.empty()) stream(text);

@@ -1,12 +1,17 @@
 #include "megalith/model/gguf_tokenizer.h"
 
+#include <cstring>
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "megalith/base/error.h"
+#include "megalith/base/utf8.h"
+#include "megalith/model/gguf_pre_tokenizers.h"
 #include "megalith/model/special_tokens.h"
 #include "megalith/text/split_pattern.h"
 #include "megalith/text/tokenizer.h"
+#include "megalith/text/tokenizer_description.h"
 
 namespace megalith {
 
@@ -24,46 +29,9 @@ enum TokenType : int64_t {
   kByte = 6
 };
 
-Json byte_level(bool use_regex) {
-  return {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", use_regex}};
-}
-Json split_then_bytes(std::string_view pattern) {
-  return {{"type", "Sequence"},
-          {"pretokenizers",
-           {{{"type", "Split"},
-             {"pattern", {{"Regex", std::string(pattern)}}},
-             {"behavior", "Isolated"},
-             {"invert", false}},
-            byte_level(false)}}};
-}
-Json digits_then_bytes() {
-  return {{"type", "Sequence"},
-          {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, byte_level(true)}}};
-}
+constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";
 
-// The names that llama.cpp gives to pre-tokenizers; the first name of a kind is the one written.
-struct PreTokenizerKind {
-  std::vector<std::string_view> names;
-  Json json;
-  bool ignore_merges;
-};
-
-const std::vector<PreTokenizerKind>& pre_tokenizer_kinds() {
-  static const std::vector<PreTokenizerKind> kinds = {
-      {{"gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de", "mellum"},
-       byte_level(true),
-       false},
-      {{"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"}, split_then_bytes(kLlama3Pattern), true},
-      {{"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"},
-       digits_then_bytes(),
-       false},
-      {{"qwen2", "stablelm2", "deepseek-r1-qwen", "megrez"}, split_then_bytes(split_pattern("qwen2")), false},
-  };
-  return kinds;
-}
-
-const PreTokenizerKind& kind_of(const GgufFile& file) {
+const GgufPreTokenizer& pre_tokenizer_of(const GgufFile& file) {
   const auto name = file.text("tokenizer.ggml.pre");
   check_input(
       name && !name->empty(),
@@ -71,7 +39,7 @@ const PreTokenizerKind& kind_of(const GgufFile& file) {
       "model's tokenizer.json with --tokenizer",
       file.path().string());
   std::string known;
-  for (const PreTokenizerKind& kind : pre_tokenizer_kinds()) {
+  for (const GgufPreTokenizer& kind : gguf_pre_tokenizers()) {
     for (const std::string_view candidate : kind.names) {
       if (candidate == *name) return kind;
       known += (known.empty() ? "" : ", ") + std::string(candidate);
@@ -81,108 +49,194 @@ const PreTokenizerKind& kind_of(const GgufFile& file) {
              known);
 }
 
-Json template_of(const std::vector<std::pair<int64_t, std::string>>& before,
-                 const std::vector<std::pair<int64_t, std::string>>& after) {
-  Json single = Json::array(), tokens = Json::object();
-  const auto add = [&](const std::pair<int64_t, std::string>& token) {
-    single.push_back({{"SpecialToken", {{"id", token.second}, {"type_id", 0}}}});
-    tokens[token.second] = {{"id", token.second}, {"ids", {token.first}}, {"tokens", {token.second}}};
-  };
-  for (const auto& token : before) add(token);
-  single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
-  for (const auto& token : after) add(token);
-  Json pair = single;
-  pair.push_back({{"Sequence", {{"id", "B"}, {"type_id", 1}}}});
-  return {{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", tokens}};
-}
-
-// The text of invalid UTF-8 has no place in JSON.
-bool is_json_text(std::string_view text) {
-  try {
-    (void)Json(std::string(text)).dump();
-    return true;
-  } catch (const Json::exception&) {
-    return false;
+class Reader {
+ public:
+  explicit Reader(const GgufFile& file) : file_(file), path_(file.path().string()), out_{.name = path_} {
+    const auto tokens = file.strings("tokenizer.ggml.tokens");
+    check_input(tokens.has_value(), "{}: tokenizer.ggml.tokens is missing", path_);
+    tokens_ = *tokens;
+    types_ = file.integers("tokenizer.ggml.token_type").value_or(std::vector<int64_t>{});
+    check_input(types_.empty() || types_.size() == tokens_.size(), "{}: {} tokens have {} token types", path_,
+                tokens_.size(), types_.size());
+    out_.model.vocabulary_element = path_ + ": tokenizer.ggml.tokens";
+    out_.model.merges_element = path_ + ": tokenizer.ggml.merges";
+    out_.model.unknown_element = path_ + ": tokenizer.ggml.unknown_token_id";
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      check_input(is_valid_utf8(tokens_[id]), "{}: token {} is not valid UTF-8", path_, id);
+      check_input(type(id) >= kNormal && type(id) <= kByte, "{}: token {} has the unknown type {}", path_, id,
+                  type(id));
+    }
   }
-}
+
+  Tokenizer read_byte_level(const GgufPreTokenizer& kind) {
+    const auto merges = file_.strings("tokenizer.ggml.merges");
+    check_input(merges.has_value(), "{}: tokenizer.ggml.merges is missing", path_);
+    out_.pre_tokenizer = kind.steps;
+    out_.model.ignore_merges = kind.ignore_merges;
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      if (type(id) == kNormal || type(id) == kByte)
+        out_.model.pieces.push_back({.text = tokens_[id], .id = static_cast<int32_t>(id)});
+    }
+    add_added_tokens();
+    out_.model.merges.reserve(merges->size());
+    for (const std::string_view merge : *merges) {
+      const size_t space = merge.find(' ', 1);
+      check_input(space != std::string_view::npos, "{}[{}]: expected two pieces and one space between them",
+                  out_.model.merges_element, out_.model.merges.size());
+      out_.model.merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
+    }
+    out_.decoder.push_back({.kind = DecoderKind::byte_level});
+    // llama.cpp puts the first token before every text of a Llama 3 model unless the file says otherwise.
+    add_template(affix("tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id", kind.add_bos),
+                 kind.add_separator
+                     ? affix("tokenizer.ggml.add_sep_token", "tokenizer.ggml.seperator_token_id", true)
+                     : affix("tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id", false));
+    return Tokenizer::from_description(std::move(out_));
+  }
+
+  Tokenizer read_sentencepiece() {
+    const GgufValue* const scores = file_.find("tokenizer.ggml.scores");
+    const GgufArray* const array = scores == nullptr ? nullptr : std::get_if<GgufArray>(&scores->value);
+    check_input(array != nullptr && array->element == GgufValueType::f32 && array->count == tokens_.size(),
+                "{}: tokenizer.ggml.scores is missing, or not a number for each of the {} tokens", path_,
+                tokens_.size());
+    ModelStep& model = out_.model;
+    model.kind = ModelKind::scored_bpe;
+    model.byte_fallback = true;
+    model.fuse_unknown = true;
+    model.unknown_id = file_.integer("tokenizer.ggml.unknown_token_id").value_or(0);
+    check_input(*model.unknown_id >= 0 && *model.unknown_id < static_cast<int64_t>(tokens_.size()),
+                "{} = {} is no token", model.unknown_element, *model.unknown_id);
+    model.pieces.reserve(tokens_.size());
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      float score = 0;
+      std::memcpy(&score, array->numbers + id * sizeof(float), sizeof(float));
+      model.pieces.push_back(
+          {.text = tokens_[id], .id = static_cast<int32_t>(id), .score = score, .kind = kind(id)});
+    }
+    add_added_tokens();
+    const bool prefix = file_.boolean("tokenizer.ggml.add_space_prefix").value_or(true);
+    if (prefix)
+      out_.normalizer.push_back({.kind = NormalizerKind::prepend, .content = std::string(kSpaceSymbol)});
+    out_.normalizer.push_back(
+        {.kind = NormalizerKind::replace, .pattern = {" ", false}, .content = std::string(kSpaceSymbol)});
+    out_.decoder.push_back(
+        {.kind = DecoderKind::replace, .pattern = {std::string(kSpaceSymbol), false}, .content = " "});
+    out_.decoder.push_back({.kind = DecoderKind::byte_fallback});
+    out_.decoder.push_back({.kind = DecoderKind::fuse});
+    if (prefix) out_.decoder.push_back({.kind = DecoderKind::strip, .character = " ", .start = 1});
+    add_template(affix("tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id", true),
+                 affix("tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id", false));
+    return Tokenizer::from_description(std::move(out_));
+  }
+
+  // The file marks what begins a word, where the vocabulary of the model marked what continues one.
+  Tokenizer read_word_piece() {
+    ModelStep& model = out_.model;
+    model.kind = ModelKind::word_piece;
+    model.continuing_prefix = "##";
+    // llama.cpp gives no word up for its length.
+    model.maximum_word_characters = int64_t{1} << 40;
+    const int64_t unknown = file_.integer("tokenizer.ggml.unknown_token_id").value_or(100);
+    check_input(unknown >= 0 && unknown < static_cast<int64_t>(tokens_.size()), "{} = {} is no token",
+                model.unknown_element, unknown);
+    std::deque<std::string> texts;
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      const std::string_view token = tokens_[id];
+      const bool bracketed = token.size() > 1 && token.front() == '[' && token.back() == ']';
+      if (token.starts_with(kSpaceSymbol)) {
+        texts.emplace_back(token.substr(kSpaceSymbol.size()));
+      } else {
+        texts.emplace_back(bracketed || type(id) != kNormal ? std::string(token) : "##" + std::string(token));
+      }
+      if (type(id) == kUnused) continue;
+      model.pieces.push_back({.text = texts.back(), .id = static_cast<int32_t>(id)});
+    }
+    model.unknown_token = texts[static_cast<size_t>(unknown)];
+    add_added_tokens();
+    out_.normalizer.push_back({.kind = NormalizerKind::bert});
+    out_.pre_tokenizer.push_back({.kind = PreTokenizerKind::bert});
+    out_.decoder.push_back({.kind = DecoderKind::word_piece, .cleanup = false});
+    const char* const first = file_.integer("tokenizer.ggml.cls_token_id") ? "tokenizer.ggml.cls_token_id"
+                                                                           : "tokenizer.ggml.bos_token_id";
+    add_template(affix("tokenizer.ggml.add_bos_token", first, true),
+                 affix("tokenizer.ggml.add_sep_token", "tokenizer.ggml.seperator_token_id", true));
+    return Tokenizer::from_description(std::move(out_));
+  }
+
+ private:
+  using Affix = std::optional<std::pair<int32_t, std::string>>;
+
+  int64_t type(size_t id) const { return types_.empty() ? int64_t{kNormal} : types_[id]; }
+  PieceKind kind(size_t id) const {
+    constexpr PieceKind kinds[] = {PieceKind::normal,       PieceKind::unknown, PieceKind::control,
+                                   PieceKind::user_defined, PieceKind::unused,  PieceKind::byte};
+    return kinds[type(id) - 1];
+  }
+
+  void add_added_tokens() {
+    // As llama.cpp has it, Phi-3's special tokens swallow the white space behind them, but for these.
+    std::string model_name(file_.text("general.name").value_or(""));
+    for (char& c : model_name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+    const bool phi3 =
+        model_name.find("phi-3") != std::string::npos || model_name.find("phi3") != std::string::npos;
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      const int64_t token_type = type(id);
+      if (token_type != kControl && token_type != kUserDefined && token_type != kUnknown) continue;
+      if (tokens_[id].empty()) continue;
+      const std::string_view text = tokens_[id];
+      out_.added_tokens.push_back(
+          {.content = std::string(text),
+           .id = static_cast<int32_t>(id),
+           .special = token_type != kUserDefined,
+           .rstrip = phi3 && text != "<unk>" && text != "<s>" && text != "<|endoftext|>"});
+    }
+  }
+
+  Affix affix(const char* flag, const char* id_key, bool absent) const {
+    const auto id = file_.integer(id_key);
+    if (!file_.boolean(flag).value_or(absent) || !id) return std::nullopt;
+    check_input(*id >= 0 && *id < static_cast<int64_t>(tokens_.size()), "{}: \"{}\" = {} is no token", path_,
+                id_key, *id);
+    return std::pair(static_cast<int32_t>(*id), std::string(tokens_[static_cast<size_t>(*id)]));
+  }
+
+  void add_template(const Affix& before, const Affix& after) {
+    if (!before && !after) return;
+    PostProcessorStep step{.element = path_};
+    if (before) step.before.push_back({before->second, {before->first}, {before->second}});
+    if (after) step.after.push_back({after->second, {after->first}, {after->second}});
+    out_.post_processor.push_back(std::move(step));
+  }
+
+  const GgufFile& file_;
+  std::string path_;
+  TokenizerDescription out_;
+  std::span<const std::string_view> tokens_;
+  std::vector<int64_t> types_;
+};
 
 }  // namespace
 
-std::string tokenizer_json_from_gguf(const GgufFile& file) {
-  const std::string path = file.path().string();
+std::optional<Tokenizer> tokenizer_from_gguf(const GgufFile& file) {
   const auto model = file.text("tokenizer.ggml.model");
-  if (!model || *model == "none" || *model == "no_vocab") return {};
-  check_input(*model == "gpt2",
-              "{}: \"tokenizer.ggml.model\" = \"{}\" is not supported; \"gpt2\" (byte-level BPE) is", path,
-              *model);
-  const PreTokenizerKind& kind = kind_of(file);
-  const auto tokens = file.strings("tokenizer.ggml.tokens");
-  const auto merges = file.strings("tokenizer.ggml.merges");
-  const auto types = file.integers("tokenizer.ggml.token_type");
-  check_input(tokens && merges, "{}: tokenizer.ggml.tokens or tokenizer.ggml.merges is missing", path);
-  check_input(!types || types->size() == tokens->size(), "{}: {} tokens have {} token types", path,
-              tokens->size(), types ? types->size() : 0);
-  Json vocabulary = Json::object(), added = Json::array();
-  for (size_t id = 0; id < tokens->size(); ++id) {
-    const std::string text((*tokens)[id]);
-    check_input(is_json_text(text), "{}: token {} is not valid UTF-8", path, id);
-    const int64_t type = types ? (*types)[id] : kNormal;
-    if (type == kNormal || type == kByte) {
-      const auto [at, fresh] = vocabulary.emplace(text, id);
-      check_input(fresh, "{}: tokens {} and {} have the same text", path, at.value().get<size_t>(), id);
-    } else if (type == kControl || type == kUserDefined || type == kUnknown) {
-      added.push_back({{"id", id},
-                       {"content", text},
-                       {"single_word", false},
-                       {"lstrip", false},
-                       {"rstrip", false},
-                       {"normalized", false},
-                       {"special", type != kUserDefined}});
-    } else {
-      check_input(type == kUnused, "{}: token {} has the unknown type {}", path, id, type);
-    }
+  if (!model || *model == "none" || *model == "no_vocab") return std::nullopt;
+  if (*model == "gpt2") {
+    const GgufPreTokenizer& kind = pre_tokenizer_of(file);
+    return Reader(file).read_byte_level(kind);
   }
-  Json merge_list = Json::array();
-  for (const std::string_view merge : *merges) {
-    check_input(is_json_text(merge), "{}: merge {} is not valid UTF-8", path, merge_list.size());
-    merge_list.push_back(std::string(merge));
-  }
-  Json json = {
-      {"version", "1.0"},
-      {"truncation", nullptr},
-      {"padding", nullptr},
-      {"added_tokens", added},
-      {"normalizer", nullptr},
-      {"pre_tokenizer", kind.json},
-      {"post_processor", nullptr},
-      {"decoder",
-       {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}}},
-      {"model",
-       {{"type", "BPE"},
-        {"dropout", nullptr},
-        {"unk_token", nullptr},
-        {"continuing_subword_prefix", nullptr},
-        {"end_of_word_suffix", nullptr},
-        {"fuse_unk", false},
-        {"byte_fallback", false},
-        {"ignore_merges", kind.ignore_merges},
-        {"vocab", vocabulary},
-        {"merges", merge_list}}}};
-  const auto affix = [&](const char* flag, const char* id_key, bool absent) {
-    std::vector<std::pair<int64_t, std::string>> result;
-    const auto id = file.integer(id_key);
-    if (!file.boolean(flag).value_or(absent) || !id) return result;
-    check_input(*id >= 0 && *id < static_cast<int64_t>(tokens->size()), "{}: \"{}\" = {} is no token", path,
-                id_key, *id);
-    result.emplace_back(*id, std::string((*tokens)[static_cast<size_t>(*id)]));
-    return result;
-  };
-  // llama.cpp puts the first token before every text of a Llama 3 model unless the file says otherwise.
-  const auto before =
-      affix("tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id", kind.ignore_merges);
-  const auto after = affix("tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id", false);
-  if (!before.empty() || !after.empty()) json["post_processor"] = template_of(before, after);
-  return json.dump();
+  if (*model == "llama") return Reader(file).read_sentencepiece();
+  if (*model == "bert") return Reader(file).read_word_piece();
+  fail_input(
+      "{}: \"tokenizer.ggml.model\" = \"{}\" is not supported; \"gpt2\" (byte-level BPE), \"llama\" "
+      "(SentencePiece) and "
+      "\"bert\" (WordPiece) are",
+      file.path().string(), *model);
+}
+
+std::string tokenizer_json_from_gguf(const GgufFile& file) {
+  const auto tokenizer = tokenizer_from_gguf(file);
+  return tokenizer ? tokenizer->to_json() : std::string();
 }
 
 std::vector<int32_t> end_of_text_ids(const GgufFile& file) {
@@ -199,6 +253,26 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& what) {
   fail_input("GGUF cannot hold this tokenizer: {}", what);
+}
+
+Json json_of(const std::vector<PreTokenizerStep>& steps) {
+  Json list = Json::array();
+  for (const PreTokenizerStep& step : steps) {
+    if (step.kind == PreTokenizerKind::split) {
+      list.push_back({{"type", "Split"},
+                      {"pattern", {{"Regex", step.pattern.text}}},
+                      {"behavior", "Isolated"},
+                      {"invert", step.invert}});
+    } else if (step.kind == PreTokenizerKind::digits) {
+      list.push_back({{"type", "Digits"}, {"individual_digits", step.individual_digits}});
+    } else {
+      list.push_back({{"type", "ByteLevel"},
+                      {"add_prefix_space", step.add_prefix_space},
+                      {"use_regex", step.use_regex}});
+    }
+  }
+  if (list.size() == 1) return list[0];
+  return {{"type", "Sequence"}, {"pretokenizers", list}};
 }
 
 // A pre-tokenizer with its defaults filled in and without what only concerns offsets.
@@ -284,9 +358,12 @@ void add_tokenizer_to_gguf(const std::string& tokenizer_json, int64_t vocabulary
   const Tokenizer checked = Tokenizer::from_json(tokenizer_json);  // its form is right from here on
   const Json json = Json::parse(tokenizer_json);
   const Json& model = json["model"];
-  const PreTokenizerKind* kind = nullptr;
-  for (const PreTokenizerKind& candidate : pre_tokenizer_kinds()) {
-    if (essence(candidate.json) == essence(json["pre_tokenizer"])) kind = &candidate;
+  if (!json.value("normalizer", Json()).is_null()) refuse("it normalises texts");
+  if (!model.contains("merges")) refuse("its model is not byte-level BPE");
+  const GgufPreTokenizer* kind = nullptr;
+  for (const GgufPreTokenizer& candidate : gguf_pre_tokenizers()) {
+    if (essence(json_of(candidate.steps)) == essence(json.value("pre_tokenizer", Json())) && kind == nullptr)
+      kind = &candidate;
   }
   if (kind == nullptr) refuse("its pre-tokenizer has no name there");
   check_merges_may_be(json, kind->ignore_merges);

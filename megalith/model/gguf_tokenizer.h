@@ -1,19 +1,23 @@
-// Tokenizers inside GGUF files, as tokenizer.json texts, and back.
+// Tokenizers inside GGUF files.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "megalith/formats/gguf.h"
+#include "megalith/text/tokenizer.h"
 
 namespace megalith {
 
-/// The tokenizer.json that says what a file's tokenizer.ggml.* keys say; empty when it has none. Byte-level
-/// BPE
-/// ("gpt2") is known, with the pre-tokenizers that docs/models.md lists. Throws InputError for another model,
-/// a missing or unknown tokenizer.ggml.pre (a wrong guess would cost quality silently), and tables that do
-/// not fit each other.
+/// The tokenizer that a file's tokenizer.ggml.* keys describe; nothing when it has none. Known are "gpt2"
+/// (byte-level BPE) with the pre-tokenizers that docs/models.md lists, "llama" (SentencePiece's BPE) and
+/// "bert" (WordPiece), with the ids of llama.cpp. Throws InputError for another model, a missing or unknown
+/// tokenizer.ggml.pre (a wrong guess would cost quality silently), and tables that do not fit each other.
+std::optional<Tokenizer> tokenizer_from_gguf(const GgufFile& file);
+
+/// The same as a tokenizer.json; empty when there is none.
 std::string tokenizer_json_from_gguf(const GgufFile& file);
 
 /// Ids that end a text: tokenizer.ggml.eos_token_id, eot_token_id and eom_token_id.

@@ -13,6 +13,7 @@
 #include "megalith/model/gguf_tokenizer.h"
 #include "megalith/model/hugging_face.h"
 #include "megalith/model/stored_copy.h"
+#include "megalith/model/tokenizer_files.h"
 #include "megalith/ops/elementwise.h"
 
 namespace megalith {
@@ -198,7 +199,7 @@ ModelDescription describe_model(const fs::path& path) {
     description.directory = path;
     description.config = config_from_gguf(file);
     try {
-      description.tokenizer_json = tokenizer_json_from_gguf(file);
+      description.tokenizer = tokenizer_from_gguf(file);
     } catch (const InputError& error) {
       description.tokenizer_error = error.what();
     }
@@ -235,9 +236,25 @@ ModelDescription describe_model(const fs::path& path) {
       config_from_hugging_face(read_file(path / "config.json"), (path / "config.json").string());
   complete_config(path, description.config);
   description.tokenizer_json = optional_file(path / "tokenizer.json");
+  const fs::path tokenizer_file = find_tokenizer_file(path);
+  if (description.tokenizer_json.empty() && !tokenizer_file.empty()) {
+    try {
+      description.tokenizer = Tokenizer::load(tokenizer_file);
+    } catch (const InputError& error) {
+      description.tokenizer_error = error.what();
+    }
+  }
   description.end_of_text = hugging_face_end_ids(path);
   description.chat_template = hugging_face_chat_template(path);
   return description;
+}
+
+Tokenizer ModelDescription::open_tokenizer() const {
+  check_input(tokenizer_error.empty(), "{}", tokenizer_error);
+  check_input(has_tokenizer(), "{} holds no tokenizer; give a tokenizer.json with --tokenizer",
+              directory.string());
+  if (tokenizer) return *tokenizer;
+  return Tokenizer::from_json(tokenizer_json, (directory / "tokenizer.json").string());
 }
 
 LoadedModel::LoadedModel(const ModelDescription& description, DType dtype, const ExecContext& exec)

@@ -5,12 +5,14 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "megalith/formats/checkpoint_directory.h"
 #include "megalith/model/gguf_model.h"
 #include "megalith/model/transformer.h"
+#include "megalith/text/tokenizer.h"
 
 namespace megalith {
 
@@ -29,7 +31,9 @@ struct ModelDescription {
   ModelConfig config;
   /// Text of tokenizer.json; empty when there is none.
   std::string tokenizer_json;
-  /// Why the tokenizer inside a GGUF file cannot be read; another one can be given.
+  /// A tokenizer of another form: inside a GGUF file, or a SentencePiece model.
+  std::optional<Tokenizer> tokenizer;
+  /// Why that one cannot be read; another one can be given.
   std::string tokenizer_error;
   /// Tokens that end a text, where the files name them; else the tokenizer's end-of-document token does.
   std::vector<int32_t> end_of_text;
@@ -37,6 +41,12 @@ struct ModelDescription {
   std::string chat_template;
   /// Of a checkpoint.
   int64_t step = 0;
+
+  bool has_tokenizer() const { return !tokenizer_json.empty() || tokenizer.has_value(); }
+  /// As a tokenizer.json, whatever form it has; empty when there is none.
+  std::string tokenizer_as_json() const { return tokenizer ? tokenizer->to_json() : tokenizer_json; }
+  /// Throws InputError when there is none, or saying why it cannot be read.
+  Tokenizer open_tokenizer() const;
 };
 
 /// Throws InputError that says what the path is not.

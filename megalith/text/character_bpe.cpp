@@ -33,27 +33,37 @@ WordSplitter::WordSplitter(const PieceTable& pieces) {
       break;
     }
   }
-  if (space_.empty()) {
-    splits_between_letters_ = false;
-    return;
+  for (size_t c = 0; c < 128; ++c) {
+    const char byte = static_cast<char>(c);
+    if (pieces.find(std::string_view(&byte, 1)) >= 0) continue;
+    for (auto& row : joins_) row[c] = true;
   }
+  for (auto& row : joins_) row[kSpace] = space_.empty();
   for (int64_t id = 0; id < pieces.size(); ++id) {
     if (!pieces.has(static_cast<int32_t>(id))) continue;
     const std::string_view text = pieces.bytes(static_cast<int32_t>(id));
-    for (size_t at = text.find(space_, 1); at != std::string_view::npos; at = text.find(space_, at + 1))
-      joins_[static_cast<unsigned char>(text[at - 1])] = true;
+    for (size_t at = 1; at < text.size(); ++at) {
+      auto& row = joins_[static_cast<unsigned char>(text[at - 1])];
+      const auto byte = static_cast<unsigned char>(text[at]);
+      if (byte < 0x80) row[byte] = true;
+      if (!space_.empty() && text[at] == space_[0] && text.substr(at).starts_with(space_)) row[kSpace] = true;
+    }
   }
-  for (unsigned letter = 'A'; letter <= 'z'; ++letter) {
-    if (joins_[letter]) splits_between_letters_ = false;
+  const size_t space_class = space_ == " " ? size_t{' '} : kSpace;
+  for (size_t letter = 'A'; letter <= 'z'; ++letter) {
+    if (joins_[letter][space_class]) splits_between_letters_ = false;
   }
+  if (space_.empty()) splits_between_letters_ = false;
 }
 
 void WordSplitter::split(std::string_view text, size_t base, std::vector<size_t>& ends) const {
-  if (!space_.empty()) {
-    for (size_t at = text.find(space_, 1); at != std::string_view::npos;
-         at = text.find(space_, at + space_.size())) {
-      if (!joins_[static_cast<unsigned char>(text[at - 1])]) ends.push_back(base + at);
-    }
+  for (size_t at = 1; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const auto& row = joins_[static_cast<unsigned char>(text[at - 1])];
+    const bool cuts = byte < 0x80 ? !row[byte]
+                                  : byte == static_cast<unsigned char>(space_.empty() ? 0 : space_[0]) &&
+                                        !row[kSpace] && text.substr(at).starts_with(space_);
+    if (cuts) ends.push_back(base + at);
   }
   ends.push_back(base + text.size());
 }
@@ -72,9 +82,11 @@ CharacterBpe::CharacterBpe(const ModelParts& parts, MergeTable merges)
     ascii_[c] = pieces_.find(std::string_view(&byte, 1));
   }
   // What is done to the first or last character of a word, or to a word that is a piece, needs whole words.
-  if (prefix_.empty() && suffix_.empty() && !ignore_merges_) {
+  // So do characters that are left out, because the tokenizers library counts offsets as if they had not been
+  // there.
+  const bool drops = unknown_.unknown_id() < 0 && !byte_fallback_;
+  if (prefix_.empty() && suffix_.empty() && !ignore_merges_ && !drops) {
     words_.emplace(pieces_);
-    if (words_->space().empty()) words_.reset();
   }
 }
 
@@ -205,7 +217,7 @@ class ScoredBpe final : public Model {
                       std::vector<TokenRange>* ranges) const override {
     unknown_.encode_invalid(bytes, scratch, ids, ranges);
   }
-  const Splitter* words() const override { return words_.space().empty() ? nullptr : &words_; }
+  const Splitter* words() const override { return &words_; }
 
  private:
   static constexpr int32_t kUnasked = -2;

@@ -12,8 +12,9 @@
 
 namespace megalith {
 
-/// Cuts before a space (as the vocabulary spells it) that no piece holds behind the byte before it: nothing
-/// can ever be joined over such a place.
+/// Cuts where no piece holds what stands on both sides: nothing can ever be joined over such a place. It cuts
+/// before spaces (as the vocabulary spells them) and ASCII characters that are pieces themselves, so that no
+/// run of unknown characters is cut.
 class WordSplitter final : public Splitter {
  public:
   explicit WordSplitter(const PieceTable& pieces);
@@ -23,8 +24,12 @@ class WordSplitter final : public Splitter {
   std::string_view space() const override { return space_; }
 
  private:
+  static constexpr size_t kSpace =
+      128;  // Of the characters that may follow: ASCII, and the space's spelling.
+
   std::string space_;
-  std::array<bool, 256> joins_{};
+  // By the byte before and the character behind.
+  std::array<std::array<bool, kSpace + 1>, 256> joins_{};
   bool splits_between_letters_ = true;
 };
 

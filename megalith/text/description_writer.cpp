@@ -401,7 +401,15 @@ std::string write_tokenizer_json(const Tokenizer::Implementation& tokenizer) {
   const auto add = [&](const char* key, const Json& value) {
     out += fmt::format("  \"{}\": {},\n", key, value.dump(-1, ' ', false, Json::error_handler_t::replace));
   };
-  add("added_tokens", added_tokens_json(description.added_tokens));
+  std::vector<AddedToken> added = description.added_tokens;
+  if (description.model.as_sentencepiece) {
+    // There the model itself takes them out of a text.
+    for (const VocabularyPiece& piece : tokenizer.piece_info) {
+      if (piece.kind == PieceKind::user_defined)
+        added.push_back({.content = tokenizer.spelling(piece.id), .id = piece.id});
+    }
+  }
+  add("added_tokens", added_tokens_json(added));
   add("normalizer", normalizer_json(description.normalizer));
   add("pre_tokenizer", pre_tokenizer_json(description.pre_tokenizer));
   add("post_processor", post_processor_json(description.post_processor));

@@ -19,6 +19,8 @@ constexpr std::string_view kCl100kPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kO200kPattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 class Scanner {
  public:
@@ -168,7 +170,13 @@ std::string_view split_pattern(std::string_view name) {
   if (name == "gpt2") return kGpt2Pattern;
   if (name == "llama3") return kLlama3Pattern;
   if (name == "qwen2") return kQwen2Pattern;
-  fail_input("unknown split pattern '{}': expected gpt2, llama3 or qwen2", name);
+  if (name == "cl100k") return kCl100kPattern;
+  if (name == "o200k") return kO200kPattern;
+  fail_input("unknown split pattern '{}': expected gpt2, cl100k, llama3, qwen2 or o200k", name);
+}
+
+bool splits_at_spaces(std::string_view pattern) {
+  return pattern == kO200kPattern;
 }
 
 void split_fast(FastSplitter splitter, std::string_view text, size_t base, std::vector<size_t>& ends) {

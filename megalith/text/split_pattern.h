@@ -20,10 +20,13 @@ enum class FastSplitter {
   qwen2,   // llama3 with digits one by one
 };
 
+/// Whether a pattern without such a splitter always splits before a space between two ASCII letters.
+bool splits_at_spaces(std::string_view pattern);
+
 /// The hand-written splitter that equals a pattern, if there is one.
 FastSplitter fast_splitter(std::string_view pattern);
 
-/// The pattern of a name: "gpt2", "llama3" or "qwen2". Throws InputError for another one.
+/// The pattern of a name: "gpt2", "cl100k", "llama3", "qwen2" or "o200k". Throws InputError for another one.
 std::string_view split_pattern(std::string_view name);
 
 /// Appends the end offset of each piece of `text` (valid UTF-8, begin 0) to `ends`, plus `base`.

@@ -93,6 +93,11 @@ class RegexSplitter final : public Splitter {
     joiner.add(done, text.size(), false);
   }
 
+  AtCut at_cut() const override {
+    const bool apart = behavior_ == SplitBehavior::isolated && !invert_;
+    return apart && splits_at_spaces(regex_.pattern()) ? AtCut::splits_at_spaces : AtCut::unknown;
+  }
+
  private:
   Regex regex_;
   SplitBehavior behavior_;

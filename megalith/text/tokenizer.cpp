@@ -1,6 +1,7 @@
 #include "megalith/text/tokenizer.h"
 
 #include <algorithm>
+#include <deque>
 #include <exception>
 
 #include "megalith/base/error.h"
@@ -9,6 +10,8 @@
 #include "megalith/base/utf8.h"
 #include "megalith/text/byte_alphabet.h"
 #include "megalith/text/character_properties.h"
+#include "megalith/text/sentencepiece_file.h"
+#include "megalith/text/tiktoken_file.h"
 #include "megalith/text/tokenizer_implementation.h"
 #include "megalith/text/tokenizer_writer.h"
 
@@ -259,12 +262,21 @@ void pad(std::vector<T>& tokens, size_t begin, const Padding& padding, const T& 
 
 Tokenizer::Tokenizer(std::unique_ptr<Implementation> implementation)
     : implementation_(std::move(implementation)) {}
-Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
-Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
-Tokenizer::~Tokenizer() = default;
 
-Tokenizer Tokenizer::load(const std::filesystem::path& path, std::string_view) {
-  return from_json(read_file(path), path.string());
+Tokenizer Tokenizer::load(const std::filesystem::path& path, std::string_view pattern) {
+  const MappedFile file(path);
+  const std::string name = path.string();
+  const std::string_view bytes = file.text();
+  const size_t first = bytes.find_first_not_of(" \t\r\n");
+  const bool is_json = first == std::string_view::npos || bytes[first] == '{';
+  if (!is_json && is_sentencepiece_model(bytes))
+    return from_description(read_sentencepiece_model(bytes, name));
+  if (!is_json && is_tiktoken_file(bytes)) {
+    std::deque<std::string> storage;
+    return from_description(read_tiktoken_file(bytes, pattern, name, storage));
+  }
+  check_input(pattern.empty(), "{}: only a tiktoken file needs a split pattern", name);
+  return from_json(bytes, name);
 }
 
 Tokenizer Tokenizer::from_json(std::string_view json, std::string_view name) {

@@ -46,6 +46,7 @@ struct EncodeOptions {
 struct TokenizerDescription;
 class DecodeStream;
 
+/// Copies share their parts, which never change.
 class Tokenizer {
  public:
   /// Reads a tokenizer.json, a SentencePiece model (.model) or a tiktoken rank file (.tiktoken), as the
@@ -58,10 +59,6 @@ class Tokenizer {
 
   /// Throws InputError naming the element for a vocabulary that contradicts itself.
   static Tokenizer from_description(TokenizerDescription description);
-
-  Tokenizer(Tokenizer&&) noexcept;
-  Tokenizer& operator=(Tokenizer&&) noexcept;
-  ~Tokenizer();
 
   /// The tokenizer.json text that this tokenizer was made from, unchanged; or one that says the same as the
   /// form it was made from.
@@ -106,7 +103,7 @@ class Tokenizer {
  private:
   friend class StreamingDecoder;
   explicit Tokenizer(std::unique_ptr<Implementation> implementation);
-  std::unique_ptr<Implementation> implementation_;
+  std::shared_ptr<const Implementation> implementation_;
 };
 
 /// Decodes a stream of ids into text that never ends inside a character.

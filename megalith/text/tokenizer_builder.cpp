@@ -122,7 +122,11 @@ class Builder {
     for (const VocabularyPiece& piece : step_.pieces) {
       if (out_->pieces.has(piece.id)) fail_input("{}: id {} is given twice", where(piece), piece.id);
       if (piece.text.empty() && !unigram) fail_input("{}: an empty piece", where(piece));
-      bytes_of = out_->byte_level ? unspell_bytes(piece.text) : std::nullopt;
+      if (step_.pieces_are_bytes) {
+        bytes_of = piece.text;
+      } else {
+        bytes_of = out_->byte_level ? unspell_bytes(piece.text) : std::nullopt;
+      }
       // A piece outside the byte alphabet cannot come from the merges; it stands for its own text.
       out_->pieces.set(piece.id, bytes_of ? std::string_view(*bytes_of) : piece.text);
       if (out_->byte_level && !bytes_of) continue;
@@ -135,7 +139,7 @@ class Builder {
       for (auto piece = step_.pieces.rbegin(); piece != step_.pieces.rend(); ++piece)
         if (!piece->text.empty()) out_->pieces.index(piece->id);
     }
-    if (out_->byte_level && !indexed_) {
+    if (out_->byte_level && !step_.pieces_are_bytes && !indexed_) {
       indexed_ = true;
       for (uint32_t i = 0; i < step_.pieces.size(); ++i) {
         if (!index_.insert(i)) fail_input("{}: the piece is given twice", where(step_.pieces[i]));
@@ -145,7 +149,7 @@ class Builder {
 
   // The id of a piece by its spelling.
   int32_t id_of(std::string_view text) const {
-    return out_->byte_level ? index_.find(text) : out_->pieces.find(text);
+    return out_->byte_level && !step_.pieces_are_bytes ? index_.find(text) : out_->pieces.find(text);
   }
 
   void mark_added_tokens() {
@@ -220,6 +224,7 @@ class Builder {
   }
 
   MergeTable make_merges() {
+    if (step_.merges_by_pieces) return make_merges_by_pieces();
     MergeTable table(step_.merges.size());
     out_->merges.reserve(step_.merges.size());
     std::string joined;
@@ -237,6 +242,25 @@ class Builder {
       const int32_t left_id = find(left), right_id = find(right);
       table.insert(left_id, right_id, {static_cast<uint32_t>(out_->merges.size()), find(joined)});
       out_->merges.emplace_back(left_id, right_id);
+    }
+    return table;
+  }
+
+  MergeTable make_merges_by_pieces() {
+    MergeTable table(step_.pieces.size() * 2);
+    std::vector<const VocabularyPiece*> by_rank;
+    for (const VocabularyPiece& piece : step_.pieces) by_rank.push_back(&piece);
+    std::sort(by_rank.begin(), by_rank.end(), [](const auto* a, const auto* b) { return a->id < b->id; });
+    for (const VocabularyPiece* piece : by_rank) {
+      const std::string_view text = piece->text;
+      for (size_t cut = 1; cut < text.size(); ++cut) {
+        const int32_t left = out_->pieces.find(text.substr(0, cut));
+        if (left < 0) continue;
+        const int32_t right = out_->pieces.find(text.substr(cut));
+        if (right < 0) continue;
+        table.insert(left, right, {static_cast<uint32_t>(piece->id), piece->id});
+        out_->merges.emplace_back(left, right);
+      }
     }
     return table;
   }

@@ -136,6 +136,10 @@ struct ModelStep {
   std::vector<VocabularyPiece> pieces = {};
   /// bpe: the texts of both sides, in the order of their ranks.
   std::vector<std::pair<std::string_view, std::string_view>> merges = {};
+  /// bpe: texts are bytes, not spelled in the byte alphabet.
+  bool pieces_are_bytes = false;
+  /// bpe: there are no merges; two neighbours are joined when their text is a piece, whose id is the rank.
+  bool merges_by_pieces = false;
   /// The token of what cannot be encoded: its text, or for unigram its id.
   std::optional<std::string> unknown_token = std::nullopt;
   std::optional<int64_t> unknown_id = std::nullopt;

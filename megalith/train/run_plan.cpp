@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "megalith/base/error.h"
-#include "megalith/base/file.h"
+#include "megalith/model/tokenizer_files.h"
 #include "megalith/text/tokenizer.h"
 
 namespace megalith {
@@ -11,8 +11,9 @@ namespace megalith {
 std::string resolve_vocabulary(Recipe& recipe) {
   std::string tokenizer_json;
   if (!recipe.data.tokenizer.empty()) {
-    tokenizer_json = read_file(recipe.data.tokenizer);
-    const int64_t size = Tokenizer::load(recipe.data.tokenizer).vocab_size();
+    const Tokenizer tokenizer = open_tokenizer(recipe.data.tokenizer);
+    tokenizer_json = tokenizer.to_json();
+    const int64_t size = tokenizer.vocab_size();
     if (recipe.model.vocab_size == 0) recipe.model.vocab_size = size;
     check_input(recipe.model.vocab_size >= size,
                 "model.vocab_size = {} is smaller than the tokenizer's {} ({})", recipe.model.vocab_size,

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstdlib>
+#include <cstring>
 
 #include "megalith/base/error.h"
+#include "megalith/base/file.h"
 #include "megalith/model/gguf_tokenizer.h"
 #include "megalith/model/model_files.h"
 #include "megalith/text/bpe_trainer.h"
@@ -192,6 +195,77 @@ TEST_F(GgufModel, TokenizersSurviveTheWayThroughGguf) {
     EXPECT_EQ(back.encode(text, true), tokenizer.encode(text, true)) << pattern;
     EXPECT_EQ(back.decode(back.encode(text)), text);
   }
+}
+
+// SentencePiece's BPE: the best score is joined first, and special tokens are text unless asked for.
+TEST_F(GgufModel, SentencePieceTokenizers) {
+  const std::vector<std::string> tokens = {"<unk>", "<s>",    "</s>",    "a",     "b",
+                                           "ab",    "\u2581", "\u2581a", "<turn>"};
+  const std::vector<float> scores = {0, 0, 0, -5, -6, -2, -7, -1, 0};
+  std::vector<int32_t> score_bits;
+  for (const float score : scores) score_bits.push_back(std::bit_cast<int32_t>(score));
+  std::vector<std::string> all = tokens;
+  std::vector<int32_t> types = {2, 3, 3, 1, 1, 1, 1, 1, 4};
+  for (int byte = 0; byte < 256; ++byte) {
+    all.push_back(fmt::format("<0x{:02X}>", byte));
+    types.push_back(6);
+    score_bits.push_back(0);
+  }
+  const fs::path path = scratch("sentencepiece.gguf");
+  {
+    GgufWriter writer(path);
+    writer.add("general.architecture", "llama");
+    writer.add("tokenizer.ggml.model", "llama");
+    writer.add("tokenizer.ggml.tokens", std::span<const std::string>(all));
+    writer.add("tokenizer.ggml.scores", std::span<const int32_t>(score_bits));
+    writer.add("tokenizer.ggml.token_type", std::span<const int32_t>(types));
+    writer.add("tokenizer.ggml.bos_token_id", uint32_t{1});
+    writer.finish();
+  }
+  // The writer has no arrays of floating-point numbers: their bits are there, and the type is set here.
+  std::string bytes = read_file(path);
+  bytes[bytes.find("tokenizer.ggml.scores") + std::strlen("tokenizer.ggml.scores") + 4] =
+      static_cast<char>(GgufValueType::f32);
+  write_file_atomic(path, bytes);
+  const Tokenizer tokenizer = *tokenizer_from_gguf(GgufFile(path));
+  const int32_t byte = static_cast<int32_t>(tokens.size());
+  using Ids = std::vector<int32_t>;
+  // The space joins its letter before that one joins the next; behind a token a text begins anew.
+  EXPECT_EQ(tokenizer.encode("ab ab"), (Ids{7, 4, 7, 4}));
+  EXPECT_EQ(tokenizer.encode("bab"), (Ids{6, 4, 5}));
+  EXPECT_EQ(tokenizer.encode("a<turn>b", EncodeOptions{.add_special = true}), (Ids{1, 7, 8, 6, 4}));
+  EXPECT_EQ(tokenizer.encode("</s>", true), (Ids{2}));
+  EXPECT_EQ(tokenizer.encode("\xC3\xA9"), (Ids{6, byte + 0xC3, byte + 0xA9}));
+  EXPECT_EQ(tokenizer.encode("</s>").size(), 5u);
+  for (const std::string text : {"ab ab", " a  b", "\xC3\xA9\n", "\xFF"})
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
+  const Tokenizer written = Tokenizer::from_json(tokenizer.to_json());
+  for (const std::string text : {"ab ab", "bab", " a<turn>  b", "é"})
+    EXPECT_EQ(written.encode(text), tokenizer.encode(text)) << text;
+}
+
+// The file marks the begin of words, tokenizer.json what continues them.
+TEST_F(GgufModel, WordPieceTokenizers) {
+  const std::vector<std::string> tokens = {"[PAD]",     "[UNK]", "[CLS]",   "[SEP]",
+                                           "\u2581the", "s",     "\u2581s", "\u2581,"};
+  const std::vector<int32_t> types = {3, 2, 3, 3, 1, 1, 1, 1};
+  const fs::path path = scratch("wordpiece.gguf");
+  {
+    GgufWriter writer(path);
+    writer.add("general.architecture", "bert");
+    writer.add("tokenizer.ggml.model", "bert");
+    writer.add("tokenizer.ggml.tokens", std::span<const std::string>(tokens));
+    writer.add("tokenizer.ggml.token_type", std::span<const int32_t>(types));
+    writer.add("tokenizer.ggml.unknown_token_id", uint32_t{1});
+    writer.add("tokenizer.ggml.cls_token_id", uint32_t{2});
+    writer.add("tokenizer.ggml.seperator_token_id", uint32_t{3});
+    writer.finish();
+  }
+  const Tokenizer tokenizer = *tokenizer_from_gguf(GgufFile(path));
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(tokenizer.encode("Thes, S x", EncodeOptions{.add_special = true}), (Ids{2, 4, 5, 7, 6, 1, 3}));
+  EXPECT_EQ(tokenizer.decode(Ids{4, 5, 7}), "thes ,");
+  EXPECT_EQ(Tokenizer::from_json(tokenizer.to_json()).encode("thes s"), (Ids{4, 5, 6}));
 }
 
 TEST_F(GgufModel, WhatIsNotUnderstoodIsRefused) {
