@@ -1,4 +1,4 @@
-// megalith tokenizer train|encode|decode
+// megalith tokenizer train|encode|decode|convert
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <chrono>
@@ -204,6 +204,12 @@ void decode(const CodeArguments& arguments) {
   }
 }
 
+struct ConvertArguments {
+  std::string tokenizer;
+  std::string pattern;
+  std::string output;
+};
+
 }  // namespace
 
 void add_tokenizer_command(CLI::App& app) {
@@ -274,6 +280,14 @@ void add_tokenizer_command(CLI::App& app) {
   decode_command->add_flag("--json", decoding->json, "Write the text as a JSON object");
   decode_command->add_flag("--skip-special", decoding->skip_special, "Leave special tokens out");
   decode_command->callback([decoding] { decode(*decoding); });
+
+  auto converting = std::make_shared<ConvertArguments>();
+  CLI::App* convert_command = command->add_subcommand("convert", "Write any tokenizer as a tokenizer.json");
+  convert_command->add_option("--tokenizer", converting->tokenizer, kTokenizerHelp)->required();
+  convert_command->add_option("--pattern", converting->pattern, kPatternHelp);
+  convert_command->add_option("--output", converting->output, "The tokenizer.json to write")->required();
+  convert_command->callback(
+      [converting] { open_tokenizer(converting->tokenizer, converting->pattern).save(converting->output); });
 }
 
 }  // namespace megalith
