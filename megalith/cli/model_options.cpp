@@ -22,7 +22,10 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->option_text("PATH");
   command.add_option("--tokenizer", options.tokenizer, "Tokenizer file, instead of the model's own")
       ->option_text("FILE");
-  command.add_option("--dtype", options.dtype, "Type to compute in: f32 (default), bf16, f16")
+  command
+      .add_option("--dtype", options.dtype,
+                  "Type to compute in: f32, bf16, f16; or stored: f32\nwith weights as they lie in the file, "
+                  "which starts\nat once and needs no memory for them. Default f32")
       ->option_text("TYPE");
   command.add_option("--threads", options.threads, "CPU threads; default all")
       ->option_text("N")
@@ -40,6 +43,7 @@ OpenModel::OpenModel(const ModelOptions& options)
     : exec{workspace, options.threads > 0 ? options.threads : default_threads()},
       description(describe_model(options.model)),
       tokenizer(tokenizer_of(options, description)),
-      model(description, parse_dtype(options.dtype), exec) {}
+      model(description, options.dtype == "stored" ? DType::f32 : parse_dtype(options.dtype), exec,
+            options.dtype == "stored" ? WeightForm::as_stored : WeightForm::copied) {}
 
 }  // namespace megalith

@@ -58,6 +58,10 @@ inline std::string_view name(GgufType type) {
   return gguf_block(type).name;
 }
 
+/// Decodes the `n` elements of a row, whole blocks.
+using RowDecoder = void (*)(const void* row, int64_t n, float* out);
+/// Null for types that dequantize() does not know.
+RowDecoder row_decoder(GgufType type);
 /// Whether dequantize() knows the type.
 bool can_dequantize(GgufType type);
 /// `n` elements (whole blocks) as fp32, with the bits that the `gguf` Python package gives: products and sums

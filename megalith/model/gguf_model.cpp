@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "megalith/base/error.h"
@@ -203,6 +204,21 @@ ModelConfig config_from_gguf(const GgufFile& file) {
   config.resolve();
   check_tensors(file, *architecture, config);
   return config;
+}
+
+void encode_gguf(const GgufFile& file, const ModelConfig& config,
+                 const std::function<void(const ParameterVisitor&)>& walk, EncodedWeights& encoded) {
+  const GgufArchitecture& architecture = *find_gguf_architecture(*file.text("general.architecture"));
+  walk([&](Parameter& parameter) {
+    const std::vector<StoredTensor> tensors = tensors_of(architecture, config, parameter);
+    if (!EncodedWeights::serves(parameter, tensors)) return;
+    EncodedMatrix& matrix = encoded.add(parameter);
+    for (const StoredTensor& stored : tensors) {
+      const GgufTensor& tensor = find_stored(file, parameter, stored);
+      EncodedWeights::append(matrix, stored, file.bytes(tensor).data(), row_code(tensor.type));
+    }
+    EncodedWeights::finish(matrix, parameter);
+  });
 }
 
 void load_gguf(const GgufFile& file, const ModelConfig& config, const ParameterBuffers& parameters,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "megalith/formats/gguf.h"
+#include "megalith/model/encoded_weights.h"
 #include "megalith/model/transformer.h"
 
 namespace megalith {
@@ -14,6 +15,10 @@ namespace megalith {
 /// architectures, missing keys, and keys and tensors that would change the numbers in a way that is not
 /// supported.
 ModelConfig config_from_gguf(const GgufFile& file);
+
+/// Gives every matrix of the file, which must stay open, its encoded form.
+void encode_gguf(const GgufFile& file, const ModelConfig& config,
+                 const std::function<void(const ParameterVisitor&)>& walk, EncodedWeights& encoded);
 
 /// Fills `parameters` from the file, dequantised. Throws InputError naming the tensor when one is missing, of
 /// another shape, of a type that cannot be read, or left over.

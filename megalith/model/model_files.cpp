@@ -1,9 +1,7 @@
 #include "megalith/model/model_files.h"
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <vector>
 
 #include "megalith/base/cpu.h"
@@ -11,7 +9,7 @@
 #include "megalith/base/utf8.h"
 #include "megalith/model/gguf_model.h"
 #include "megalith/model/gguf_tokenizer.h"
-#include "megalith/model/hugging_face.h"
+#include "megalith/model/hugging_face_weights.h"
 #include "megalith/model/stored_copy.h"
 #include "megalith/model/tokenizer_files.h"
 #include "megalith/ops/elementwise.h"
@@ -22,123 +20,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Weight files of a directory: model.safetensors, or the shards that model.safetensors.index.json names.
-std::vector<std::unique_ptr<SafetensorsFile>> open_shards(const fs::path& directory) {
-  std::vector<std::unique_ptr<SafetensorsFile>> files;
-  const fs::path index = directory / "model.safetensors.index.json";
-  if (!fs::exists(index)) {
-    check_input(
-        fs::exists(directory / "model.safetensors"),
-        "{}: there is no model.safetensors (pickled .bin files are not read: convert them with transformers' "
-        "save_pretrained)",
-        directory.string());
-    files.push_back(std::make_unique<SafetensorsFile>(directory / "model.safetensors"));
-    return files;
-  }
-  const nlohmann::json json = nlohmann::json::parse(read_file(index), nullptr, false);
-  check_input(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(),
-              "{}: \"weight_map\" is missing", index.string());
-  std::vector<std::string> names;
-  for (const auto& [tensor, file] : json["weight_map"].items()) {
-    check_input(file.is_string() && file.get<std::string>().find('/') == std::string::npos,
-                "{}: the shard of {} is not a file name", index.string(), tensor);
-    names.push_back(file.get<std::string>());
-  }
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  for (const std::string& name : names) files.push_back(std::make_unique<SafetensorsFile>(directory / name));
-  return files;
-}
-
 Shape to_shape(const std::vector<int64_t>& dimensions) {
   Shape shape;
   for (const int64_t dimension : dimensions) shape.push_back(dimension);
   return shape;
 }
 
-// The weights of a Hugging Face directory by name.
-class HuggingFaceWeights {
- public:
-  HuggingFaceWeights(const fs::path& directory, const Family& family)
-      : directory_(directory), prefix_(family.prefix), files_(open_shards(directory)) {
-    for (const auto& file : files_) {
-      for (const SafetensorsEntry& entry : file->entries()) {
-        const bool added = entries_.emplace(entry.name, std::pair(file.get(), &entry)).second;
-        check_input(added, "{}: tensor {} is in two files", directory.string(), entry.name);
-      }
-    }
-  }
-
-  bool has(const std::string& name) const { return find(name) != entries_.end(); }
-  // The tensor, of this shape and a type that weights can have; it counts as used.
-  TensorView take(const std::string& name, const Shape& shape) {
-    const auto found = find(name);
-    check_input(found != entries_.end(), "{}: there is no tensor {}", directory_.string(), name);
-    const auto& [file, entry] = found->second;
-    used_.insert(entry->name);
-    const TensorView view = file->view(*entry);
-    check_input(view.shape() == shape && is_weight_type(view.dtype()),
-                "{}: tensor {} is {} {}; config.json makes it {}", directory_.string(), entry->name,
-                megalith::name(view.dtype()), to_string(view.shape()), to_string(shape));
-    return view;
-  }
-  // `tied_head`: the output projection may be there a second time.
-  void refuse_unused(const std::string& tied_head) const {
-    for (const auto& [name, where] : entries_) {
-      check_input(used_.contains(name) || is_ignored_tensor(name) || name == tied_head,
-                  "{}: tensor {} is not understood and could change the numbers", directory_.string(), name);
-    }
-  }
-
- private:
-  using Entries =
-      std::map<std::string, std::pair<const SafetensorsFile*, const SafetensorsEntry*>, std::less<>>;
-
-  // Models saved without their head lack the prefix; those that lost it may have kept it.
-  Entries::const_iterator find(const std::string& name) const {
-    auto found = entries_.find(name);
-    if (found == entries_.end() && name.starts_with(prefix_)) {
-      found = entries_.find(std::string_view(name).substr(prefix_.size()));
-    }
-    if (found == entries_.end()) found = entries_.find(std::string(prefix_) + name);
-    return found;
-  }
-
-  fs::path directory_;
-  std::string_view prefix_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  Entries entries_;
-  std::set<std::string_view> used_;
-};
-
-void load_hugging_face(const fs::path& directory, const ModelConfig& config,
-                       const ParameterBuffers& parameters, const ExecContext& exec) {
-  const Family& model_family = family(config.form);
-  HuggingFaceWeights weights(directory, model_family);
-  for (const ParameterSlot& slot : parameters.slots()) {
-    const Parameter& parameter = *slot.parameter;
-    int64_t row = 0;
-    for (const StoredTensor& tensor : hugging_face_tensors(model_family, config, parameter)) {
-      const TensorView from = weights.take(tensor.name, to_shape(tensor.shape_for(parameter.shape)));
-      read_stored(exec, tensor, from, parameter.value.slice(row, row + tensor.rows));
-      row += tensor.rows;
-    }
-  }
-  std::string tied_head;
-  if (config.tied_embeddings && config.head != HeadKind::none) {
-    const Parameter head = make_parameter("head.weight", {config.vocab_size, config.hidden_size}, {}, false);
-    tied_head = hugging_face_tensors(model_family, config, head).front().name;
-  }
-  weights.refuse_unused(tied_head);
-}
-
 // What config.json leaves to the tensors.
 void complete_config(const fs::path& directory, ModelConfig& config) {
   if (!config.pooler) return;
-  const HuggingFaceWeights weights(directory, family(config.form));
   const Parameter pooler =
       make_parameter("pooler.weight", {config.hidden_size, config.hidden_size}, {}, false);
-  config.pooler = weights.has(hugging_face_tensors(family(config.form), config, pooler).front().name);
+  config.pooler = HuggingFaceWeights(directory, config).has(pooler);
 }
 
 std::string optional_file(const fs::path& path) {
@@ -257,18 +150,31 @@ Tokenizer ModelDescription::open_tokenizer() const {
   return Tokenizer::from_json(tokenizer_json, (directory / "tokenizer.json").string());
 }
 
-LoadedModel::LoadedModel(const ModelDescription& description, DType dtype, const ExecContext& exec)
+LoadedModel::LoadedModel(const ModelDescription& description, DType dtype, const ExecContext& exec,
+                         WeightForm form)
     : model_(std::make_unique<Transformer>(description.config)) {
-  parameters_ = std::make_unique<ParameterBuffers>(
-      [this](const ParameterVisitor& visitor) { model_->walk(visitor); }, dtype, arena_, nullptr);
+  const auto walk = [this](const ParameterVisitor& visitor) { model_->walk(visitor); };
+  const bool as_stored = form == WeightForm::as_stored && dtype == DType::f32;
+  const auto allocate = [&] {
+    parameters_ = std::make_unique<ParameterBuffers>(walk, dtype, arena_, nullptr);
+  };
   if (description.kind == ModelFileKind::gguf) {
-    load_gguf(GgufFile(description.directory), description.config, *parameters_, exec);
+    gguf_ = std::make_unique<GgufFile>(description.directory);
+    if (as_stored) encode_gguf(*gguf_, description.config, walk, encoded_);
+    allocate();
+    load_gguf(*gguf_, description.config, *parameters_, exec);
+    if (encoded_.empty()) gguf_.reset();
     return;
   }
   if (description.kind == ModelFileKind::hugging_face) {
-    load_hugging_face(description.directory, description.config, *parameters_, exec);
+    hugging_face_ = std::make_unique<HuggingFaceWeights>(description.directory, description.config);
+    if (as_stored) hugging_face_->encode(walk, encoded_);
+    allocate();
+    hugging_face_->load(*parameters_, exec);
+    if (encoded_.empty()) hugging_face_.reset();
     return;
   }
+  allocate();
   const CheckpointReader reader(description.directory);
   for (const ParameterSlot& slot : parameters_->slots()) {
     Parameter& parameter = *slot.parameter;
@@ -279,6 +185,8 @@ LoadedModel::LoadedModel(const ModelDescription& description, DType dtype, const
     convert(exec, from, parameter.value.slice(0, parameter.shape[0]));
   }
 }
+
+LoadedModel::~LoadedModel() = default;
 
 void LoadedModel::pack_weights(const ExecContext& exec) {
   for (const ParameterSlot& slot : parameters_->slots()) {

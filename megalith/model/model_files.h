@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megalith/formats/checkpoint_directory.h"
+#include "megalith/model/encoded_weights.h"
 #include "megalith/model/gguf_model.h"
 #include "megalith/model/transformer.h"
 #include "megalith/text/tokenizer.h"
@@ -21,6 +22,8 @@ namespace megalith {
 inline constexpr const char* kChatTemplateFile = "chat_template.jinja";
 inline constexpr const char* kGenerationConfigFile = "generation_config.json";
 inline constexpr std::array<const char*, 2> kModelSideFiles = {kChatTemplateFile, kGenerationConfigFile};
+
+class HuggingFaceWeights;
 
 enum class ModelFileKind { checkpoint, hugging_face, gguf };
 
@@ -52,24 +55,36 @@ struct ModelDescription {
 /// Throws InputError that says what the path is not.
 ModelDescription describe_model(const std::filesystem::path& path);
 
-/// A model ready for inference, its weights in `dtype` (F32, BF16 or F16).
+/// Whether the weights of a model are copied into memory, or serve as they lie in its mapped files: nothing
+/// is read before it is used then, and nothing is held twice, but every product decodes them. For GGUF files
+/// and Hugging Face directories, computing in F32; checkpoints are always copied.
+enum class WeightForm { copied, as_stored };
+
+/// A model ready for inference, computing in `dtype` (F32, BF16 or F16).
 class LoadedModel {
  public:
   /// Throws InputError naming the file and tensor when one is missing, of another shape or damaged.
-  LoadedModel(const ModelDescription& description, DType dtype, const ExecContext& exec);
+  LoadedModel(const ModelDescription& description, DType dtype, const ExecContext& exec,
+              WeightForm form = WeightForm::copied);
+  ~LoadedModel();
 
-  /// Keeps a packed form of the weights beside them, as large as they are: single tokens then run at the
+  /// Keeps a packed form of copied weights beside them, as large as they are: single tokens then run at the
   /// speed of memory, with the same results.
   void pack_weights(const ExecContext& exec);
 
   Transformer& model() { return *model_; }
   const Transformer& model() const { return *model_; }
   const ModelConfig& config() const { return model_->config(); }
+  /// Of the weights that are copied.
   const ParameterBuffers& parameters() const { return *parameters_; }
   DType dtype() const { return parameters_->values().dtype(); }
 
  private:
   Arena arena_{"weights"}, packed_{"packed weights"};
+  // Mapped files, as long as weights lie in them.
+  std::unique_ptr<GgufFile> gguf_;
+  std::unique_ptr<HuggingFaceWeights> hugging_face_;
+  EncodedWeights encoded_;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<ParameterBuffers> parameters_;
 };

@@ -187,7 +187,7 @@ void Transformer::head_loss(const Pass& pass, TensorView y, TensorView losses) c
 
 void Transformer::loss(const Pass& pass, TensorView losses) const {
   ArenaScope scope(pass.exec.workspace);
-  const DType dtype = embedding_->token_table().value.dtype();
+  const DType dtype = embedding_->token_table().compute_type();
   const Shape shape{tensor_.stream_rows(pass.batch.rows()), config_.hidden_size};
   const TensorView x = pass.exec.workspace.allocate(dtype, shape);
   const TensorView y = pass.exec.workspace.allocate(dtype, shape);
@@ -216,7 +216,7 @@ void Transformer::forward_cached(const ExecContext& exec, TensorView token_ids, 
   const TensorView positions = exec.workspace.allocate(DType::i32, {tokens});
   for (int64_t t = 0; t < tokens; ++t) positions.data<int32_t>()[t] = static_cast<int32_t>(cache.length + t);
   const TensorView x =
-      exec.workspace.allocate(embedding_->token_table().value.dtype(), {tokens, config_.hidden_size});
+      exec.workspace.allocate(embedding_->token_table().compute_type(), {tokens, config_.hidden_size});
   TokenBatch batch;
   batch.batch = 1;
   batch.tokens = tokens;

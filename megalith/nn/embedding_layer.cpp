@@ -114,8 +114,15 @@ void EmbeddingLayer::add_lookup_gradient(const ExecContext& exec) {
 }
 
 void EmbeddingLayer::forward_only(const ExecContext& exec, const TokenBatch& batch, TensorView y) const {
-  embedding_forward(exec, batch.token_ids, token_.value, static_cast<float>(options_.scale), added(batch),
-                    Dropout(), y);
+  const float scale = static_cast<float>(options_.scale);
+  if (token_.encoded != nullptr) {
+    ArenaScope scope(exec.workspace);
+    const TensorView tokens = exec.workspace.allocate(DType::f32, {batch.rows(), options_.hidden});
+    look_up(exec, batch.token_ids, *token_.encoded, tokens);
+    embedding_finish(exec, tokens, scale, added(batch), Dropout(), y);
+  } else {
+    embedding_forward(exec, batch.token_ids, token_.value, scale, added(batch), Dropout(), y);
+  }
   if (norm_) norm_->forward_only(exec, y, y);
 }
 

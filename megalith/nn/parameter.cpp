@@ -32,7 +32,9 @@ void Parameter::pack(const ExecContext& context, Arena& arena) {
 
 void product_forward(const ExecContext& context, TensorView x, const Parameter& weight, TensorView bias,
                      TensorView y) {
-  if (weight.packed.data.empty()) {
+  if (weight.encoded != nullptr) {
+    linear_forward(context, x, *weight.encoded, bias, y);
+  } else if (weight.packed.data.empty()) {
     linear_forward(context, x, weight.value, bias, y);
   } else {
     linear_forward(context, x, weight.packed, bias, y);
@@ -64,6 +66,7 @@ ParameterBuffers::ParameterBuffers(const std::function<void(const ParameterVisit
                                    Arena& values, Arena* gradients, const FlatParts& parts)
     : parts_(parts) {
   walk([&](Parameter& parameter) {
+    if (parameter.encoded != nullptr) return;
     const int64_t elements = parameter.allocated_shape().elements();
     slots_.push_back({&parameter, elements_, elements});
     elements_ += slot_elements(elements);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "megalith/nn/tensor_parallel.h"
+#include "megalith/ops/encoded_matrix.h"
 #include "megalith/ops/matmul.h"
 #include "megalith/tensor/exec.h"
 #include "megalith/tensor/tensor_slice.h"
@@ -47,8 +48,13 @@ struct Parameter {
   /// A second form of `value` for products of few rows; empty unless pack() made it. Whoever changes `value`
   /// drops it.
   PackedWeight packed;
+  /// The value as a file holds it, for inference in fp32; then `value` is empty. Null otherwise.
+  const EncodedMatrix* encoded = nullptr;
   /// Whether `gradient` holds a sum of this step; before, its bytes mean nothing.
   bool gradient_started = false;
+
+  /// The type of what is computed with the value.
+  DType compute_type() const { return encoded != nullptr ? DType::f32 : value.dtype(); }
 
   /// Says whether a gradient must be added to what is there (true) or assigned (false), and marks it as
   /// started.
@@ -71,8 +77,8 @@ struct Parameter {
   }
 };
 
-/// y = x W^T + bias with the packed form of the weight where there is one; the same bits either way. `bias`
-/// may be empty.
+/// y = x W^T + bias with the packed or encoded form of the weight where there is one; the same bits either
+/// way. `bias` may be empty.
 void product_forward(const ExecContext& context, TensorView x, const Parameter& weight, TensorView bias,
                      TensorView y);
 
@@ -105,7 +111,8 @@ struct FlatParts {
 /// unit of optimizer, reduction and checkpoint.
 class ParameterBuffers {
  public:
-  /// Cuts the buffers from `values` and `gradients` (null for inference). All values start as zero. The views
+  /// Cuts the buffers from `values` and `gradients` (null for inference), for all parameters but those whose
+  /// value is encoded. All values start as zero. The views
   /// of every parameter are bound to what is held whole; who holds parts binds the others when they are
   /// needed.
   ParameterBuffers(const std::function<void(const ParameterVisitor&)>& walk, DType dtype, Arena& values,

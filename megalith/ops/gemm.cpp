@@ -29,8 +29,9 @@ struct Blocking {
   int64_t rows;     // of a task
   int64_t column_tasks, row_tasks;
 
-  Blocking(const cpu::GemmKernels& kernels, int64_t m, int64_t n, int64_t total_units, int threads,
-           bool packs_a) {
+  /// Passes begin at multiples of `unit_multiple`.
+  Blocking(const cpu::GemmKernels& kernels, int64_t m, int64_t n, int64_t total_units, int64_t unit_multiple,
+           int threads, bool packs_a) {
     // With few rows B is read once and hardly reused: single panels, in long runs through memory.
     constexpr int64_t kFewRows = 32;
     // Every column of tasks packs its A again, every row of them its B.
@@ -41,7 +42,7 @@ struct Blocking {
       most_units = 1024;
     }
     const int64_t passes = std::max<int64_t>(1, divide_up(total_units, most_units));
-    units = std::max<int64_t>(1, round_up(divide_up(total_units, passes), 16));
+    units = std::max<int64_t>(1, round_up(divide_up(total_units, passes), unit_multiple));
     columns = round_up(divide_up(n, divide_up(n, most_columns)), kPanel);
     column_tasks = divide_up(n, columns);
     constexpr int64_t kFewestRows = 96, kMostRows = 2048;
@@ -104,7 +105,10 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
   const int64_t step = kernels.elements_per_unit, tile = kernels.row_tile;
   const int64_t total_units = round_up(divide_up(k, step), kernels.unit_multiple);
   const bool packs_a = !a.sum_contiguous || kernels.pack_a_rows != nullptr;
-  const Blocking blocking(kernels, m, n, total_units, std::max(1, context.threads), packs_a);
+  // Whole blocks are decoded at a time.
+  const int64_t block = b.encoded == nullptr ? 1 : b.encoded->block_elements();
+  const Blocking blocking(kernels, m, n, total_units, std::max<int64_t>(16, block),
+                          std::max(1, context.threads), packs_a);
   ArenaScope arena(context.workspace);
   const RowOperand direct = packs_a ? RowOperand{nullptr, 0} : prepare_rows(context, kernels, a, m, k);
 
@@ -120,7 +124,9 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
   const int64_t b_bytes = b.packed ? 0 : blocking.columns * blocking.units * 4;
   const int64_t a_bytes = packs_a ? packed_rows / tile * packed_panel_bytes : 0;
   const int64_t c_bytes = in_place ? 0 : (one_pass ? tile : blocking.rows) * blocking.columns * 4;
-  const int64_t scratch_bytes = round_up(b_bytes, 64) + round_up(a_bytes, 64) + round_up(c_bytes, 64);
+  const int64_t decoded_bytes = b.encoded == nullptr ? 0 : b_bytes;
+  const int64_t scratch_bytes =
+      round_up(b_bytes, 64) + round_up(a_bytes, 64) + round_up(c_bytes, 64) + round_up(decoded_bytes, 64);
   char* scratch = static_cast<char*>(
       context.workspace.allocate(static_cast<size_t>(scratch_bytes * std::max(1, context.threads))));
   const size_t b_size = size_of(b.dtype), a_size = size_of(a.dtype), c_size = size_of(c.dtype);
@@ -132,6 +138,7 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
     char* packed_b = scratch + scratch_bytes * thread;
     char* packed_a = packed_b + round_up(b_bytes, 64);
     float* buffer = reinterpret_cast<float*>(packed_a + round_up(a_bytes, 64));
+    float* decoded = buffer + round_up(c_bytes, 64) / 4;
     for (int64_t unit = 0; unit == 0 || unit < total_units; unit += blocking.units) {
       const int64_t units = std::min(blocking.units, total_units - unit);
       const int64_t first = unit * step, count = std::min(units * step, k - first);
@@ -141,6 +148,11 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
       if (b.packed) {
         panel_bytes = total_units * kPanel * 4;
         panels = static_cast<const char*>(b.data) + column / kPanel * panel_bytes + unit * kPanel * 4;
+      } else if (b.encoded != nullptr) {
+        for (int64_t j = 0; j < columns; ++j) {
+          b.encoded->decode(column + j, first, count, decoded + j * blocking.units);
+        }
+        kernels.pack_b_columns(decoded, blocking.units, count, columns, units, packed_b);
       } else if (b.sum_contiguous) {
         kernels.pack_b_columns(offset(b.data, column * b.stride + first, b_size), b.stride, count, columns,
                                units, packed_b);

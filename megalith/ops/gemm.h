@@ -6,6 +6,7 @@
 #pragma once
 
 #include "megalith/ops/cpu/table.h"
+#include "megalith/ops/encoded_matrix.h"
 #include "megalith/tensor/exec.h"
 
 namespace megalith {
@@ -17,6 +18,7 @@ struct GemmOperand {
   int64_t stride = 0;          // elements between neighbours along the dimension that is not contiguous
   bool sum_contiguous = true;  // whether the summed dimension is the contiguous one
   bool packed = false;         // B only: data comes from pack_operand
+  const EncodedMatrix* encoded = nullptr;  // B only: F32 once decoded, the summed dimension contiguous
 };
 
 struct GemmResult {

@@ -121,6 +121,13 @@ class FamilyGolden : public ::testing::TestWithParam<std::string> {
         << what;
   }
 
+  // Weights as they lie in the file give the same numbers, bit for bit.
+  void expect_same_as_stored(const ModelDescription& description, const LoadedModel& copied) {
+    const LoadedModel stored(description, DType::f32, exec, WeightForm::as_stored);
+    EXPECT_EQ(output_error(stored), output_error(copied));
+    EXPECT_LT(stored.parameters().elements(), copied.parameters().elements());
+  }
+
   // Tensors of two directories, bit for bit, but for those that a format stores otherwise.
   void expect_equal_tensors(const fs::path& one, const fs::path& other, double tolerance) {
     const SafetensorsFile theirs(one / "model.safetensors"), ours(other / "model.safetensors");
@@ -146,6 +153,7 @@ class FamilyGolden : public ::testing::TestWithParam<std::string> {
 TEST_P(FamilyGolden, GivesTheOutputsOfTransformers) {
   const LoadedModel loaded(describe_model(directory), DType::f32, exec);
   expect_right(loaded, "as transformers wrote it");
+  expect_same_as_stored(describe_model(directory), loaded);
 }
 
 TEST_P(FamilyGolden, SurvivesTheWayThroughACheckpointAndBack) {
@@ -187,6 +195,7 @@ TEST_P(FamilyGolden, SurvivesTheWayThroughGgufAndBack) {
     return;
   }
   expect_right(again, "from GGUF");
+  expect_same_as_stored(back, again);
   save_hugging_face(again, {}, DType::f32, scratch / "hf");
   const ModelDescription written = describe_model(scratch / "hf");
   expect_right(LoadedModel(written, DType::f32, exec), "from GGUF to Hugging Face");
