@@ -51,11 +51,13 @@ void run(const Options& options) {
   const ModelExtras extras{tokenizer_json, description.chat_template, description.end_of_text};
   Arena workspace("workspace");
   const ExecContext exec{workspace, default_threads()};
-  const LoadedModel model(description, DType::f32, exec);
+  const bool streams = options.format != "megalith";
+  const LoadedModel model(description, DType::f32, exec,
+                          streams ? WeightForm::as_stored : WeightForm::copied);
   if (options.format == "huggingface") {
     save_hugging_face(model, extras, dtype, options.to);
   } else if (gguf) {
-    save_gguf(model.config(), model.parameters(), gguf_type, extras, exec, options.to);
+    save_gguf(model.config(), model.all_parameters(), gguf_type, extras, exec, options.to);
   } else {
     check_input(dtype == DType::f32, "--dtype {}: Megalith checkpoints hold F32 weights", options.dtype);
     save_model_checkpoint(model, extras, options.to, TrainingState().to_json());

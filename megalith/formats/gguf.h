@@ -119,8 +119,8 @@ class GgufWriter {
   /// Announces a tensor (shape outermost first); all are announced before the first is written.
   void plan(std::string_view name, GgufType type, std::span<const int64_t> shape);
 
-  /// The bytes of the next planned tensor. Throws Error when they are not those that were planned, or on a
-  /// full disk.
+  /// The bytes of the next planned tensor, or more of them until it is complete. Throws Error when they are
+  /// not those that were planned, or on a full disk.
   void write(std::string_view name, const void* data, uint64_t bytes);
   void finish();
 
@@ -137,6 +137,7 @@ class GgufWriter {
   uint64_t keys_ = 0, data_bytes_ = 0;
   std::vector<Planned> planned_;
   size_t next_ = 0;
+  uint64_t written_ = 0;  // of the next tensor
   bool header_written_ = false;
 };
 

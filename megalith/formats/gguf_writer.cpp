@@ -97,10 +97,13 @@ void GgufWriter::write_header() {
 
 void GgufWriter::write(std::string_view name, const void* data, uint64_t bytes) {
   if (!header_written_) write_header();
-  check(next_ < planned_.size() && planned_[next_].name == name && planned_[next_].bytes == bytes,
-        "GGUF: tensor \"{}\" of {} bytes does not come next in the plan", name, bytes);
+  check(next_ < planned_.size() && planned_[next_].name == name && bytes <= planned_[next_].bytes - written_,
+        "GGUF: {} bytes of tensor \"{}\" do not come next in the plan", bytes, name);
   file_.write(data, bytes);
-  file_.write(std::string(padding(bytes), '\0'));
+  written_ += bytes;
+  if (written_ < planned_[next_].bytes) return;
+  file_.write(std::string(padding(written_), '\0'));
+  written_ = 0;
   ++next_;
 }
 

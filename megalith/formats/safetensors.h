@@ -64,7 +64,8 @@ class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& path, SafetensorsPlan plan);
 
-  /// The bytes of the next tensor. Throws Error when their number is not the planned one.
+  /// The bytes of the next tensor, or more of them until it is complete. Throws Error when it is not the one
+  /// that the plan has next, or the bytes are too many.
   void write(std::string_view name, const void* data, uint64_t bytes);
   /// Waits until the file is on the disk. Throws Error when a tensor is missing or a write fails.
   void finish();
@@ -75,6 +76,7 @@ class SafetensorsWriter {
   SafetensorsPlan plan_;
   OutputFile file_;
   size_t next_ = 0;
+  uint64_t written_ = 0;  // of the next tensor
 };
 
 }  // namespace megalith

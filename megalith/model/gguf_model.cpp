@@ -8,6 +8,7 @@
 #include "megalith/base/error.h"
 #include "megalith/model/gguf_family.h"
 #include "megalith/model/gguf_tokenizer.h"
+#include "megalith/model/stored_copy.h"
 
 namespace megalith {
 
@@ -257,6 +258,9 @@ void load_gguf(const GgufFile& file, const ModelConfig& config, const ParameterB
 
 namespace {
 
+// Of fp32, made at a time when weights are converted.
+constexpr size_t kConvertRunBytes = 8 << 20;
+
 struct StoredParameter {
   const Parameter* parameter;
   std::vector<StoredTensor> tensors;
@@ -271,41 +275,31 @@ bool is_left_out(const std::string& parameter, const ModelConfig& config, const 
 // Writes the weights, which fit the file's plan.
 void write_weights(const std::vector<StoredParameter>& stored_parameters, GgufType type,
                    const ExecContext& exec, GgufWriter& writer) {
+  std::vector<std::byte> bytes;
   for (const StoredParameter& stored : stored_parameters) {
     const Parameter& parameter = *stored.parameter;
     int64_t first = 0;
     for (const StoredTensor& part : stored.tensors) {
-      const std::vector<int64_t> shape = part.shape_for(parameter.shape);
-      const bool vector = shape.size() == 1;
-      const int64_t rows = vector ? 1 : part.rows, columns = shape.back();
       const GgufType to = type_of(parameter, type);
       const GgufBlock& block = gguf_block(to);
-      const int64_t row_bytes = columns / block.elements * block.bytes;
-      std::vector<std::byte> bytes(static_cast<size_t>(rows * row_bytes));
-      const TensorView from = parameter.value.slice(first, first + part.rows);
+      const StoredRows rows(parameter, first, part);
+      const int64_t columns = rows.columns(), row_bytes = columns / block.elements * block.bytes;
       const float most = largest_quantizable(to);
-      bool fits = true;
-      dispatch_float(from.dtype(), [&]<class T>(std::type_identity<T>) {
-        const T* in = from.data<T>();
-#pragma omp parallel num_threads(exec.threads) reduction(&& : fits)
-        {
-          std::vector<float> values(static_cast<size_t>(columns));
-#pragma omp for schedule(static)
-          for (int64_t r = 0; r < rows; ++r) {
-            bool row_fits = true;
-            for (int64_t i = 0; i < columns; ++i) {
-              const float value = static_cast<float>(in[r * columns + i]);
-              values[static_cast<size_t>(vector ? part.stored_row(i) : i)] = value;
-              row_fits = row_fits && std::fabs(value) <= most;
-            }
-            fits = fits && row_fits;
-            if (row_fits) quantize(to, values.data(), columns, bytes.data() + part.stored_row(r) * row_bytes);
-          }
+      for_each_run(exec, rows, kConvertRunBytes, [&](int64_t, int64_t count, const float* values) {
+        bytes.resize(static_cast<size_t>(count * row_bytes));
+        bool fits = true;
+#pragma omp parallel for num_threads(exec.threads) schedule(static) reduction(&& : fits)
+        for (int64_t row = 0; row < count; ++row) {
+          const float* from = values + row * columns;
+          const bool row_fits =
+              std::all_of(from, from + columns, [&](float value) { return std::fabs(value) <= most; });
+          if (row_fits) quantize(to, from, columns, bytes.data() + row * row_bytes);
+          fits = fits && row_fits;
         }
+        check_input(fits, "tensor {} holds a number that is not finite or too large for {}", part.name,
+                    name(to));
+        writer.write(part.name, bytes.data(), bytes.size());
       });
-      check_input(fits, "tensor {} holds a number that is not finite or too large for {}", part.name,
-                  name(to));
-      writer.write(part.name, bytes.data(), bytes.size());
       first += part.rows;
     }
   }
@@ -313,7 +307,7 @@ void write_weights(const std::vector<StoredParameter>& stored_parameters, GgufTy
 
 }  // namespace
 
-void save_gguf(const ModelConfig& config, const ParameterBuffers& parameters, GgufType type,
+void save_gguf(const ModelConfig& config, std::span<const Parameter* const> parameters, GgufType type,
                const ModelExtras& extras, const ExecContext& exec, const fs::path& path) {
   const GgufArchitecture& architecture = architecture_for(config);
   check_input(can_quantize(type), "GGUF type {} cannot be written", name(type));
@@ -321,14 +315,14 @@ void save_gguf(const ModelConfig& config, const ParameterBuffers& parameters, Gg
   GgufFields fields = GgufFields::writer(std::string(architecture.name));
   architecture.describe(fields, written);
   std::vector<StoredParameter> stored_parameters;
-  for (const ParameterSlot& slot : parameters.slots()) {
-    if (is_left_out(slot.parameter->name, config, written)) continue;
-    stored_parameters.push_back({slot.parameter, tensors_of(architecture, config, *slot.parameter)});
-    const GgufBlock& block = gguf_block(type_of(*slot.parameter, type));
-    const int64_t columns = slot.parameter->shape[slot.parameter->shape.rank() - 1];
+  for (const Parameter* parameter : parameters) {
+    if (is_left_out(parameter->name, config, written)) continue;
+    stored_parameters.push_back({parameter, tensors_of(architecture, config, *parameter)});
+    const GgufBlock& block = gguf_block(type_of(*parameter, type));
+    const int64_t columns = parameter->shape[parameter->shape.rank() - 1];
     check_input(columns % block.elements == 0,
                 "{}: rows of {} elements are not whole blocks of {}; choose f16, bf16 or f32",
-                slot.parameter->name, columns, block.name);
+                parameter->name, columns, block.name);
   }
   const fs::path partial = path.string() + ".partial";
   try {

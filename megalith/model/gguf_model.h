@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,7 @@ struct ModelExtras {
 /// Writes a model, whole or not at all, with its matrices in `type` (the token table and the head in Q8_0
 /// when that is Q4_0, since they matter most), vectors in F32. Throws InputError when GGUF cannot hold the
 /// model, its tokenizer or its numbers.
-void save_gguf(const ModelConfig& config, const ParameterBuffers& parameters, GgufType type,
+void save_gguf(const ModelConfig& config, std::span<const Parameter* const> parameters, GgufType type,
                const ModelExtras& extras, const ExecContext& exec, const std::filesystem::path& path);
 
 }  // namespace megalith

@@ -20,6 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of fp32, made at a time when weights are converted.
+constexpr size_t kConvertRunBytes = 8 << 20;
+
 Shape to_shape(const std::vector<int64_t>& dimensions) {
   Shape shape;
   for (const int64_t dimension : dimensions) shape.push_back(dimension);
@@ -153,6 +156,7 @@ Tokenizer ModelDescription::open_tokenizer() const {
 LoadedModel::LoadedModel(const ModelDescription& description, DType dtype, const ExecContext& exec,
                          WeightForm form)
     : model_(std::make_unique<Transformer>(description.config)) {
+  model_->walk([this](Parameter& parameter) { all_parameters_.push_back(&parameter); });
   const auto walk = [this](const ParameterVisitor& visitor) { model_->walk(visitor); };
   const bool as_stored = form == WeightForm::as_stored && dtype == DType::f32;
   const auto allocate = [&] {
@@ -174,16 +178,29 @@ LoadedModel::LoadedModel(const ModelDescription& description, DType dtype, const
     if (encoded_.empty()) hugging_face_.reset();
     return;
   }
-  allocate();
-  const CheckpointReader reader(description.directory);
-  for (const ParameterSlot& slot : parameters_->slots()) {
-    Parameter& parameter = *slot.parameter;
-    const TensorView from = reader.tensor(parameter.name);
+  checkpoint_ = std::make_unique<CheckpointReader>(description.directory);
+  const auto take = [&](const Parameter& parameter) {
+    const TensorView from = checkpoint_->tensor(parameter.name);
     check_input(from.shape() == parameter.shape, "{}: tensor {} is {}; the model needs {}",
                 description.directory.string(), parameter.name, to_string(from.shape()),
                 to_string(parameter.shape));
-    convert(exec, from, parameter.value.slice(0, parameter.shape[0]));
+    return from;
+  };
+  if (as_stored) {
+    walk([&](Parameter& parameter) {
+      const StoredTensor whole{.name = parameter.name, .rows = parameter.shape[0]};
+      if (!EncodedWeights::serves(parameter, {&whole, 1})) return;
+      const TensorView from = take(parameter);
+      EncodedMatrix& matrix = encoded_.add(parameter);
+      EncodedWeights::append(matrix, whole, from.raw(), row_code(from.dtype()));
+      EncodedWeights::finish(matrix, parameter);
+    });
   }
+  allocate();
+  for (const ParameterSlot& slot : parameters_->slots()) {
+    convert(exec, take(*slot.parameter), slot.parameter->value.slice(0, slot.parameter->shape[0]));
+  }
+  if (encoded_.empty()) checkpoint_.reset();
 }
 
 LoadedModel::~LoadedModel() = default;
@@ -206,25 +223,34 @@ void save_hugging_face(const LoadedModel& loaded, const ModelExtras& extras, DTy
   const Family& target = hugging_face_family(config);
   SafetensorsPlan plan;
   plan.metadata["format"] = "pt";
-  for (const ParameterSlot& slot : loaded.parameters().slots()) {
-    for (const StoredTensor& tensor : hugging_face_tensors(target, config, *slot.parameter)) {
-      plan.add(tensor.name, dtype, to_shape(tensor.shape_for(slot.parameter->shape)));
+  struct Planned {
+    const Parameter* parameter;
+    int64_t first;
+    StoredTensor tensor;
+  };
+  std::vector<Planned> planned;
+  for (const Parameter* parameter : loaded.all_parameters()) {
+    int64_t first = 0;
+    for (StoredTensor& tensor : hugging_face_tensors(target, config, *parameter)) {
+      plan.add(tensor.name, dtype, to_shape(tensor.shape_for(parameter->shape)));
+      const int64_t rows = tensor.rows;
+      planned.push_back({parameter, first, std::move(tensor)});
+      first += rows;
     }
   }
   const fs::path partial = directory / "model.safetensors.partial";
   SafetensorsWriter writer(partial, std::move(plan));
   Arena scratch("conversion");
   const ExecContext exec{scratch, default_threads()};
-  for (const ParameterSlot& slot : loaded.parameters().slots()) {
-    const Parameter& parameter = *slot.parameter;
-    int64_t row = 0;
-    for (const StoredTensor& tensor : hugging_face_tensors(target, config, parameter)) {
+  for (const Planned& item : planned) {
+    const StoredRows stored(*item.parameter, item.first, item.tensor);
+    for_each_run(exec, stored, kConvertRunBytes, [&](int64_t, int64_t rows, const float* values) {
       ArenaScope scope(scratch);
-      const TensorView to = scratch.allocate(dtype, to_shape(tensor.shape_for(parameter.shape)));
-      write_stored(exec, tensor, parameter.value.slice(row, row + tensor.rows), to);
-      writer.write(tensor.name, to.raw(), to.bytes());
-      row += tensor.rows;
-    }
+      const Shape shape{rows * stored.columns()};
+      const TensorView to = scratch.allocate(dtype, shape);
+      convert(exec, TensorView(const_cast<float*>(values), DType::f32, shape), to);
+      writer.write(item.tensor.name, to.raw(), to.bytes());
+    });
   }
   writer.finish();
   fs::rename(partial, directory / "model.safetensors");

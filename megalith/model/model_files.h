@@ -56,8 +56,8 @@ struct ModelDescription {
 ModelDescription describe_model(const std::filesystem::path& path);
 
 /// Whether the weights of a model are copied into memory, or serve as they lie in its mapped files: nothing
-/// is read before it is used then, and nothing is held twice, but every product decodes them. For GGUF files
-/// and Hugging Face directories, computing in F32; checkpoints are always copied.
+/// is read before it is used then, and nothing is held twice, but every product decodes them. For computing
+/// in F32.
 enum class WeightForm { copied, as_stored };
 
 /// A model ready for inference, computing in `dtype` (F32, BF16 or F16).
@@ -75,6 +75,8 @@ class LoadedModel {
   Transformer& model() { return *model_; }
   const Transformer& model() const { return *model_; }
   const ModelConfig& config() const { return model_->config(); }
+  /// In the order of the walk.
+  std::span<const Parameter* const> all_parameters() const { return all_parameters_; }
   /// Of the weights that are copied.
   const ParameterBuffers& parameters() const { return *parameters_; }
   DType dtype() const { return parameters_->values().dtype(); }
@@ -84,8 +86,10 @@ class LoadedModel {
   // Mapped files, as long as weights lie in them.
   std::unique_ptr<GgufFile> gguf_;
   std::unique_ptr<HuggingFaceWeights> hugging_face_;
+  std::unique_ptr<CheckpointReader> checkpoint_;
   EncodedWeights encoded_;
   std::unique_ptr<Transformer> model_;
+  std::vector<const Parameter*> all_parameters_;
   std::unique_ptr<ParameterBuffers> parameters_;
 };
 

@@ -179,11 +179,12 @@ TEST_P(FamilyGolden, SurvivesTheWayThroughGgufAndBack) {
   if (gguf_architecture_of(form) == nullptr || description.config.rope_scaling == RopeScaling::dynamic ||
       GetParam() == "opt_post_norm" || GetParam() == "qwen2_window") {
     // llama.cpp has no such models.
-    EXPECT_THROW(save_gguf(loaded.config(), loaded.parameters(), GgufType::f32, {}, exec, path), InputError);
+    EXPECT_THROW(save_gguf(loaded.config(), loaded.all_parameters(), GgufType::f32, {}, exec, path),
+                 InputError);
     return;
   }
   fs::create_directories(scratch);
-  save_gguf(loaded.config(), loaded.parameters(), GgufType::f32, {}, exec, path);
+  save_gguf(loaded.config(), loaded.all_parameters(), GgufType::f32, {}, exec, path);
   const ModelDescription back = describe_model(path);
   const LoadedModel again(back, DType::f32, exec);
   if (form == ModelForm::bert || form == ModelForm::roberta) {

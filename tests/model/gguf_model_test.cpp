@@ -44,6 +44,12 @@ class GgufModel : public ::testing::Test {
   ExecContext exec{workspace, 2};
 };
 
+std::vector<const Parameter*> all_of(Transformer& model) {
+  std::vector<const Parameter*> all;
+  model.walk([&](Parameter& parameter) { all.push_back(&parameter); });
+  return all;
+}
+
 // 8 heads and 2 for keys and values: with as many groups as heads in one, a wrong permutation would hide.
 ModelConfig llama_config() {
   ModelConfig config = ModelConfig::defaults(ModelForm::llama);
@@ -64,7 +70,7 @@ TEST_F(GgufModel, WeightsSurviveTheWayThroughGguf) {
   for (const char* form : {"gpt2_tiny", "llama_tiny"}) {
     const LoadedModel original(describe_model(golden(form)), DType::f32, exec);
     const fs::path path = scratch(std::string(form) + ".gguf");
-    save_gguf(original.config(), original.parameters(), GgufType::f32, {}, exec, path);
+    save_gguf(original.config(), original.all_parameters(), GgufType::f32, {}, exec, path);
     const ModelDescription description = describe_model(path);
     EXPECT_EQ(description.kind, ModelFileKind::gguf);
     const LoadedModel back(description, DType::f32, exec);
@@ -96,7 +102,7 @@ TEST_F(GgufModel, RowsOfRotatingHeadsAreInterleaved) {
     }
   }
   const fs::path path = scratch("rows.gguf");
-  save_gguf(config, parameters, GgufType::f32, {}, exec, path);
+  save_gguf(config, all_of(model), GgufType::f32, {}, exec, path);
   const GgufFile file(path);
   const auto rows = [&](const char* name) {
     const auto bytes = file.bytes(*file.find_tensor(name));
@@ -140,7 +146,7 @@ TEST_F(GgufModel, QuantisedWeightsAreNear) {
       {GgufType::bf16, 0.003}, {GgufType::f16, 0.0004}, {GgufType::q8_0, 0.008}, {GgufType::q4_0, 0.1}};
   for (const auto& [type, bound] : types) {
     const fs::path path = scratch("quantised.gguf");
-    save_gguf(original.config, original.parameters, type, {}, exec, path);
+    save_gguf(original.config, all_of(original.model), type, {}, exec, path);
     const LoadedModel back(describe_model(path), DType::f32, exec);
     const auto x = original.parameters.values().span<float>(), y = back.parameters().values().span<float>();
     double error = 0, size = 0;
@@ -158,7 +164,7 @@ TEST_F(GgufModel, WhatDoesNotFitLeavesNoFile) {
   RandomModel model(exec);
   const fs::path path = scratch("unfit.gguf");
   const auto refused = [&](GgufType type) {
-    EXPECT_THROW(save_gguf(model.config, model.parameters, type, {}, exec, path), InputError);
+    EXPECT_THROW(save_gguf(model.config, all_of(model.model), type, {}, exec, path), InputError);
     EXPECT_FALSE(fs::exists(path));
     EXPECT_FALSE(fs::exists(path.string() + ".partial"));
   };
