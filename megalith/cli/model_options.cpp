@@ -23,9 +23,10 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("--tokenizer", options.tokenizer, "Tokenizer file, instead of the model's own")
       ->option_text("FILE");
   command
-      .add_option("--dtype", options.dtype,
-                  "Type to compute in: f32, bf16, f16; or stored: f32\nwith weights as they lie in the file, "
-                  "which starts\nat once and needs no memory for them. Default f32")
+      .add_option(
+          "--dtype", options.dtype,
+          "Type to compute in: f32 (default), bf16, f16;\nor stored: f32, weights as they lie in the\n"
+          "file, which costs speed and saves memory")
       ->option_text("TYPE");
   command.add_option("--threads", options.threads, "CPU threads; default all")
       ->option_text("N")
