@@ -3,6 +3,9 @@
 
     .venv/bin/python bench/peers/tokenizer_speed.py --megalith build/bin/megalith --text FILE [--vocab-size 32000]
 
+With --others, models of the other kinds (Unigram, WordPiece, SentencePiece-style BPE with byte fallback), trained with `tokenizers` on
+the first 2 MB, are compared with it instead, on one thread and on two.
+
 All three encode the same text with the same vocabulary (trained by Megalith) and must give the same ids; runs are interleaved and
 medians compared. Training is measured in a process of its own each, with its peak memory. Needs tiktoken and tokenizers.
 """
@@ -66,15 +69,74 @@ def chunks_of(text, size):
     return parts
 
 
+def train_others(text, folder):
+    """Tokenizers of the other kinds, by name."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    lines = text[:2_000_000].splitlines()
+    unigram = Tokenizer(models.Unigram())
+    unigram.normalizer = normalizers.NFKC()
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+    unigram.decoder = decoders.Metaspace()
+    unigram.train_from_iterator(lines, trainers.UnigramTrainer(vocab_size=8000, unk_token="<unk>", special_tokens=["<unk>"],
+                                                               show_progress=False))
+    word_piece = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    word_piece.normalizer = normalizers.BertNormalizer()
+    word_piece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    word_piece.decoder = decoders.WordPiece()
+    word_piece.train_from_iterator(lines, trainers.WordPieceTrainer(vocab_size=16000, special_tokens=["[UNK]"], show_progress=False))
+    bpe = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    bpe.pre_tokenizer = pre_tokenizers.Metaspace()
+    bpe.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=16000, special_tokens=["<unk>"] + [f"<0x{b:02X}>" for b in range(256)],
+                                                       show_progress=False))
+    # As LLaMA 2 and Gemma have it: the whole text is one word.
+    bpe.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    bpe.pre_tokenizer = None
+    made = {"Unigram": unigram, "WordPiece": word_piece, "SentencePiece-style BPE": bpe}
+    for name, tokenizer in made.items():
+        tokenizer.save(str(folder / f"{name}.json"))
+    return {name: folder / f"{name}.json" for name in made}
+
+
+def compare_others(arguments, folder):
+    os.environ["RAYON_NUM_THREADS"] = "1"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    import tokenizers
+    text = pathlib.Path(arguments.text).read_text(encoding="utf-8")
+    size = len(text.encode())
+    for name, path in train_others(text, folder).items():
+        library = tokenizers.Tokenizer.from_file(str(path))
+        some = text[: len(text) // 20]
+        speeds = {"one": [], "two": [], "library": []}
+        for _ in range(arguments.runs):
+            for key, workers in (("one", "1"), ("two", "2")):
+                command = [arguments.megalith, "tokenizer", "encode", "--tokenizer", str(path), "--input", arguments.text, "--stats",
+                           "--workers", workers]
+                result = subprocess.run(command, capture_output=True, text=True, check=True)
+                speeds[key].append(float(re.search(r"([\d.]+) MB/s", result.stderr).group(1)))
+            start = time.perf_counter()
+            ids = library.encode(some, add_special_tokens=False).ids
+            speeds["library"].append(len(some.encode()) / 1e6 / (time.perf_counter() - start))
+        part = folder / "part.txt"
+        part.write_text(some, encoding="utf-8")
+        mine = subprocess.run([arguments.megalith, "tokenizer", "encode", "--tokenizer", str(path), "--input", str(part)], capture_output=True,
+                              text=True, check=True).stdout.split()
+        one, two, theirs = (statistics.median(values) for values in speeds.values())
+        print(f"{name}: ids equal {[int(i) for i in mine] == ids}; MB/s: megalith {one:.1f}, two threads {two:.1f} ({two / one:.2f} times), "
+              f"tokenizers {theirs:.2f}; megalith / tokenizers {one / theirs:.1f} (bar 4), {size / 1e6:.0f} MB")
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--megalith", required=True)
     arguments.add_argument("--text", required=True)
     arguments.add_argument("--vocab-size", type=int, default=32000)
     arguments.add_argument("--runs", type=int, default=3)
+    arguments.add_argument("--others", action="store_true")
     arguments = arguments.parse_args()
     os.environ["RAYON_NUM_THREADS"] = str(os.cpu_count())
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tokenizer_speed_"))
+    if arguments.others:
+        return compare_others(arguments, folder)
     mine, theirs = folder / "megalith.json", folder / "tokenizers.json"
 
     train_mine = [arguments.megalith, "tokenizer", "train", "--input", arguments.text, "--vocab-size",

@@ -484,7 +484,12 @@ std::vector<int32_t> Tokenizer::encode_parallel(std::string_view text, int threa
   std::vector<int32_t> ids;
   if (options.add_special) ids = parts.prefix_ids;
   const size_t text_begin = ids.size();
-  for (const Work& work : works) ids.insert(ids.end(), work.ids.begin(), work.ids.end());
+  std::vector<size_t> begins = {ids.size()};
+  for (const Work& work : works) begins.push_back(begins.back() + work.ids.size());
+  ids.resize(begins.back());
+#pragma omp parallel for schedule(dynamic) num_threads(std::max(1, threads))
+  for (size_t i = 0; i < works.size(); ++i)
+    std::copy(works[i].ids.begin(), works[i].ids.end(), ids.begin() + static_cast<ptrdiff_t>(begins[i]));
   parts.finish_ids(options, 0, text_begin, ids);
   return ids;
 }

@@ -2,6 +2,11 @@
 // skipped.
 #include <simdjson.h>
 
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
 #include "megalith/text/json_node.h"
 #include "megalith/text/tokenizer_implementation.h"
 
@@ -85,6 +90,38 @@ void read_vocabulary(const JsonNode& vocabulary, ModelStep& out) {
   }
 }
 
+// A score as the tokenizers library reads it. Its JSON parser takes the digits as a whole number, rounds
+// that, and divides by a power of ten, which can end a bit beside the nearest double; between splits of equal
+// worth that bit decides. The digits are the shortest ones that give the double, which is what writers of
+// JSON write.
+double score_as_read(double nearest) {
+  std::array<char, 40> buffer{};
+  const auto written =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), nearest, std::chars_format::scientific);
+  uint64_t digits = 0;
+  int exponent = 0, behind_point = 0;
+  bool point = false, negative = false;
+  for (const char* at = buffer.data(); at < written.ptr; ++at) {
+    if (*at == '-') negative = true;
+    if (*at == '.') point = true;
+    if (*at >= '0' && *at <= '9') {
+      digits = digits * 10 + static_cast<uint64_t>(*at - '0');
+      behind_point += point ? 1 : 0;
+    }
+    if (*at != 'e') continue;
+    std::from_chars(at[1] == '+' ? at + 2 : at + 1, written.ptr, exponent);
+    break;
+  }
+  exponent -= behind_point;
+  // Numbers beyond these have no exact power of ten; no score is that large or small.
+  if (!std::isfinite(nearest) || exponent < -22 || exponent > 22) return nearest;
+  double power = 1;
+  for (int i = 0; i < std::abs(exponent); ++i) power *= 10;
+  const double whole = static_cast<double>(digits);
+  const double value = exponent < 0 ? whole / power : whole * power;
+  return negative ? -value : value;
+}
+
 void read_scored_vocabulary(const JsonNode& vocabulary, ModelStep& out) {
   const simdjson::dom::array entries = vocabulary.raw_array();
   out.pieces.reserve(entries.size());
@@ -108,7 +145,7 @@ void read_scored_vocabulary(const JsonNode& vocabulary, ModelStep& out) {
     out.pieces.push_back({.text = text,
                           .id = static_cast<int32_t>(out.pieces.size()),
                           .score = static_cast<float>(score),
-                          .exact_score = score});
+                          .exact_score = score_as_read(score)});
   }
 }
 

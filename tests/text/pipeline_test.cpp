@@ -2,9 +2,12 @@
 // library (tests/text/make_pipeline_golden.py).
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 
+#include "megalith/base/error.h"
 #include "megalith/base/utf8.h"
 #include "megalith/text/tokenizer.h"
 #include "tests/text/fixture.h"
@@ -94,6 +97,67 @@ TEST(Pipeline, EveryElementAsTheReferenceLibrary) {
       }
     }
   }
+}
+
+// Neither cuts nor threads show, and nothing takes more than linear time.
+TEST(Pipeline, LongTextsOfOneKind) {
+  std::string words, emoji;
+  while (words.size() < 150000) words += "the lores kami's\n lo  12 \xC3\xA9, e\xCC\x81 \xE5\xAD\x97 ";
+  while (emoji.size() < 30000) emoji += "\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x92\xBB";
+  const std::string texts[] = {words, emoji, std::string(30000, 'a'), std::string(30000, ' '),
+                               std::string(30000, '\xFF')};
+  const auto start = std::chrono::steady_clock::now();
+  for (const Pipeline& pipeline : pipelines()) {
+    for (const std::string& text : texts) {
+      const auto ids = pipeline.tokenizer.encode(text);
+      ASSERT_EQ(pipeline.tokenizer.encode_parallel(text, 2), ids) << pipeline.name;
+      const auto spans = pipeline.tokenizer.encode_with_offsets(text);
+      ASSERT_EQ(spans.size(), ids.size()) << pipeline.name;
+      for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(spans[i].id, ids[i]) << pipeline.name;
+    }
+  }
+  // Quadratic time would be hours.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(4));
+}
+
+// Damaged descriptions: always an error that names the element, or a tokenizer that works.
+TEST(Pipeline, MutatedFiles) {
+  std::ifstream lines(fixture("pipelines.jsonl"));
+  std::string line;
+  std::getline(lines, line);
+  const Json models = Json::parse(line);
+  std::getline(lines, line);
+  std::mt19937 random(23);
+  int loaded = 0, refused = 0;
+  while (std::getline(lines, line)) {
+    Json json = Json::parse(line)["tokenizer"];
+    json["model"] = models.at(json["model"].get<std::string>());
+    json["model"].erase("merges");
+    if (json["model"]["type"] == "BPE") json["model"]["merges"] = Json::array();
+    const std::string original = json.dump();
+    for (int round = 0; round < 60; ++round) {
+      std::string text = original;
+      // The steps stand before and behind the vocabulary.
+      for (size_t edits = 1 + random() % 3; edits > 0; --edits) {
+        const size_t at = random() % 2 == 0 ? random() % 700 : text.size() - 1 - random() % 700;
+        if (random() % 2 == 0) {
+          text[at] = "{}[]\":,0123456789-.eEtfl"[random() % 24];
+        } else {
+          text.erase(at, 1 + random() % 12);
+        }
+      }
+      try {
+        const Tokenizer tokenizer = Tokenizer::from_json(text);
+        tokenizer.decode(tokenizer.encode("the lo <s> kami's \xE5\xAD\x97 \xFF 12", true));
+        tokenizer.encode_with_offsets("the lo e\xCC\x81", {.truncate = true, .pad = true});
+        ++loaded;
+      } catch (const InputError&) {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(loaded, 100);
+  EXPECT_GT(refused, 500);
 }
 
 }  // namespace

@@ -268,6 +268,29 @@ TEST(Tokenizer, TemplateAddsTokens) {
   EXPECT_EQ(tokenizer.beginning_of_text(), 0);
 }
 
+// MiniLM's file sets both; a plain encode goes without.
+TEST(Tokenizer, TruncationAndPaddingOnlyWhenAsked) {
+  auto json = nlohmann::ordered_json::parse(trained().to_json());
+  json["truncation"] = {
+      {"direction", "Right"}, {"max_length", 4}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  json["padding"] = {{"strategy", {{"Fixed", 6}}}, {"direction", "Left"}, {"pad_id", 0}, {"pad_type_id", 0}};
+  json["post_processor"] = nlohmann::json::parse(R"({"type":"TemplateProcessing","single":[
+     {"SpecialToken":{"id":"<|endoftext|>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[],
+     "special_tokens":{"<|endoftext|>":{"id":"<|endoftext|>","ids":[0],"tokens":["<|endoftext|>"]}}})");
+  const Tokenizer tokenizer = Tokenizer::from_json(json.dump());
+  const auto ids = tokenizer.encode("QQQQQQQQ");
+  ASSERT_EQ(ids.size(), 8u);
+  const int32_t z = ids[0];
+  EXPECT_THAT(tokenizer.encode("QQQQQQQQ", {.truncate = true}), ElementsAre(z, z, z, z));
+  EXPECT_THAT(tokenizer.encode("QQQQQQQQ", {.add_special = true, .truncate = true}), ElementsAre(0, z, z, z));
+  EXPECT_THAT(tokenizer.encode("QQ", {.truncate = true, .pad = true}), ElementsAre(0, 0, 0, 0, z, z));
+  EXPECT_EQ(tokenizer.encode_with_offsets("QQ", {.pad = true}).size(), 6u);
+  EXPECT_EQ(tokenizer.encode_with_offsets("QQQQQQQQ", {.truncate = true}).size(), 4u);
+  json["truncation"]["direction"] = "Left";
+  EXPECT_EQ(Tokenizer::from_json(json.dump()).encode("QQQQa", {.truncate = true}).back(),
+            tokenizer.id_of("a"));
+}
+
 TEST(Tokenizer, SavedAndLoadedIsTheSame) {
   const auto path = std::filesystem::temp_directory_path() / "megalith_tokenizer_test.json";
   const Tokenizer tokenizer = trained("llama3");
