@@ -13,6 +13,7 @@
 
 #include "megalith/base/checksum.h"
 #include "megalith/base/error.h"
+#include "megalith/base/json_depth.h"
 
 namespace megalith {
 
@@ -191,6 +192,7 @@ void CheckpointWriter::commit(int64_t step, const std::string& state) {
 CheckpointReader::CheckpointReader(const fs::path& directory) : directory_(directory) {
   const std::string where = (directory / kManifest).string();
   const std::string text = megalith::read_file(directory / kManifest);
+  check_json_depth(text, where);
   const Json root = Json::parse(text, nullptr, false);
   check_input(!root.is_discarded(), "{}: not valid JSON (cut or damaged)", where);
   check_input(field<std::string>(root, "format", where) == "megalith-checkpoint",
@@ -379,6 +381,8 @@ TensorView CheckpointReader::tensor(const std::string& name) const {
 Tensor CheckpointReader::load(const std::string& name) const {
   TensorRecord& found = record(name);
   const Shape shape = found.view_shape(directory_.string());
+  // All parts are there before memory is asked for: a damaged manifest may claim any size.
+  for (Piece& piece : found.pieces) piece_view(name, found, piece);
   Tensor whole(found.dtype, shape);
   char* out = static_cast<char*>(whole.view().raw());
   const size_t element = size_of(found.dtype);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megalith/base/error.h"
+#include "megalith/base/json_depth.h"
 #include "megalith/infer/generator.h"
 #include "megalith/ops/elementwise.h"
 
@@ -19,7 +20,9 @@ constexpr size_t kPackTokens = 1024;
 
 nlohmann::json read_json(const fs::path& path) {
   if (!fs::exists(path)) return {};
-  nlohmann::json json = nlohmann::json::parse(read_file(path), nullptr, false);
+  const std::string text = read_file(path);
+  check_json_depth(text, path.string());
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   check_input(!json.is_discarded(), "{}: not JSON", path.string());
   return json;
 }
@@ -32,7 +35,8 @@ EmbedOptions embed_options_of(const fs::path& directory) {
   if (modules.is_array()) {
     options.normalize = false;
     for (const auto& module : modules) {
-      const std::string type = module.is_object() ? module.value("type", "") : "";
+      const bool typed = module.is_object() && module.contains("type") && module["type"].is_string();
+      const std::string type = typed ? module["type"].get<std::string>() : "";
       if (type.ends_with("Normalize")) {
         options.normalize = true;
       } else {
@@ -45,7 +49,10 @@ EmbedOptions embed_options_of(const fs::path& directory) {
   const nlohmann::json pooling = read_json(pooling_path);
   if (pooling.is_object()) {
     const auto is_on = [&](const char* mode) {
-      return pooling.value(std::string("pooling_mode_") + mode, false);
+      const std::string key = std::string("pooling_mode_") + mode;
+      if (!pooling.contains(key)) return false;
+      check_input(pooling[key].is_boolean(), "{}: \"{}\" must be true or false", pooling_path.string(), key);
+      return pooling[key].get<bool>();
     };
     const bool first = is_on("cls_token"), mean = is_on("mean_tokens"), last = is_on("lasttoken");
     check_input(

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megalith/base/error.h"
+#include "megalith/base/json_depth.h"
 
 namespace megalith {
 
@@ -98,6 +99,7 @@ std::vector<std::string> misfit(const Family& family, const ModelConfig& config)
 }  // namespace
 
 ModelConfig config_from_hugging_face(const std::string& text, const std::string& where) {
+  check_json_depth(text, where);
   return read(Json::parse(text, nullptr, false), where);
 }
 

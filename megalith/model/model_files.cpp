@@ -6,6 +6,7 @@
 
 #include "megalith/base/cpu.h"
 #include "megalith/base/error.h"
+#include "megalith/base/json_depth.h"
 #include "megalith/base/utf8.h"
 #include "megalith/model/gguf_model.h"
 #include "megalith/model/gguf_tokenizer.h"
@@ -43,6 +44,7 @@ std::string optional_file(const fs::path& path) {
 
 // The "eos_token_id" of a JSON file, a number or a list; nothing when it has none.
 std::vector<int32_t> end_ids_of(const std::string& text, const std::string& where) {
+  check_json_depth(text, where);
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("eos_token_id") || json["eos_token_id"].is_null()) return {};
   const nlohmann::json& ids = json["eos_token_id"];

@@ -86,6 +86,9 @@ class Builder {
   }
 
  private:
+  // Ids below this one may be sparse.
+  static constexpr int64_t kSparseIds = 1 << 20;
+
   // The model may work on bytes when the last step spells bytes and nothing looks at how they are spelled.
   bool is_byte_level() const {
     const auto& steps = description_.pre_tokenizer;
@@ -114,6 +117,10 @@ class Builder {
       bytes += piece.text.size();
     }
     for (const AddedToken& token : description_.added_tokens) largest = std::max<int64_t>(largest, token.id);
+    // Tables have a place for every id, so that a few tokens with huge ids would take memory without end.
+    const size_t tokens = step_.pieces.size() + description_.added_tokens.size();
+    check_input(largest < kSparseIds + 8 * static_cast<int64_t>(tokens),
+                "{}: the largest id, {}, is absurd for {} tokens", step_.vocabulary_element, largest, tokens);
     out_->pieces = PieceTable(largest + 1);
     out_->pieces.reserve(bytes);
     byte_ids_.fill(-1);

@@ -27,10 +27,16 @@ constexpr std::pair<const char*, const char*> kTags[] = {{"loss", "train/loss"},
                                                          {"peak_memory_bytes", "memory/peak_bytes"},
                                                          {"validation_loss", "validation/loss"}};
 
+// Zero where a damaged line has something else.
+template <class T>
+T number(const Json& line, const char* key) {
+  return line.contains(key) && line[key].is_number() ? line[key].get<T>() : T{0};
+}
+
 void write_events(EventFile& events, const Json& line) {
   for (const auto& [key, tag] : kTags) {
     if (!line.contains(key) || !line[key].is_number()) continue;
-    events.scalar(line.value("time", 0.0), line.value("step", int64_t{0}), tag, line[key].get<float>());
+    events.scalar(number<double>(line, "time"), number<int64_t>(line, "step"), tag, line[key].get<float>());
   }
 }
 
@@ -50,7 +56,7 @@ RunLog::RunLog(const fs::path& run, int64_t resume_step) {
     while (std::getline(lines, text)) {
       Json record = Json::parse(text, nullptr, false);
       // A line that was cut by a kill is dropped with the lost steps.
-      if (record.is_discarded() || !record.is_object() || record.value("step", int64_t{0}) > resume_step)
+      if (record.is_discarded() || !record.is_object() || number<int64_t>(record, "step") > resume_step)
         continue;
       kept += text + '\n';
       records.push_back(std::move(record));

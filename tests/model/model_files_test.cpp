@@ -78,6 +78,9 @@ TEST(HuggingFaceConfig, RefusesWhatCouldChangeTheNumbers) {
     }
     return "no error";
   };
+  EXPECT_EQ(error(changed("\"eos_token_id\": ", "\"x\": " + std::string(200000, '[') +
+                                                    std::string(200000, ']') + ", \"eos_token_id\": ")),
+            "config.json: lists and objects are nested more than 256 deep");
   EXPECT_EQ(error(changed("\"model_type\": \"llama\"", "\"model_type\": \"mamba\"")),
             "config.json: model_type \"mamba\" is not known; known are " + family_names());
   EXPECT_EQ(

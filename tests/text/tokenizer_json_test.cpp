@@ -122,6 +122,9 @@ TEST(TokenizerJson, ErrorsNameTheElement) {
               HasSubstr("file.json.model.vocab['x y']"));
   EXPECT_THAT(changed([](Json& j) { j["model"]["vocab"]["xy"] = 1ll << 40; }),
               HasSubstr("expected a token id"));
+  // Found by tests/fuzz: tables for so many ids would take half a gigabyte.
+  EXPECT_THAT(changed([](Json& j) { j["model"]["vocab"]["xy"] = (1 << 24) - 1; }),
+              HasSubstr("file.json.model.vocab: the largest id, 16777215, is absurd for"));
   EXPECT_THAT(changed([](Json& j) { j["model"]["merges"][0] = "a b c"; }),
               HasSubstr("file.json.model.merges[0]"));
   EXPECT_THAT(changed([](Json& j) { j["model"]["merges"][0] = Json::array({"a"}); }),

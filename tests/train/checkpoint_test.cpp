@@ -112,6 +112,46 @@ TEST(Checkpoint, DamageIsFoundAndNamed) {
   EXPECT_NE(error_of(verify), "no error");
 }
 
+// The library that parses calls itself for each level, and would run out of stack.
+TEST(Checkpoint, DeepManifestsAreRefused) {
+  const fs::path path = scratch("deep") / "step";
+  write_checkpoint(path, 1, 1);
+  std::string text = read_file(path / "manifest.json");
+  text.replace(text.find("{\"x\": 1}"), 8,
+               "{\"x\":" + std::string(200000, '[') + std::string(200000, ']') + "}");
+  write_file_atomic(path / "manifest.json", text);
+  EXPECT_NE(error_of([&] { CheckpointReader reader(path); }).find("nested more than 256 deep"),
+            std::string::npos);
+}
+
+// The parts fit each other, but not the files: no memory is asked for before that is known.
+TEST(Checkpoint, PartsOfAbsurdSizeAreRefused) {
+  const fs::path path = scratch("absurd") / "step";
+  {
+    const Tensor half(DType::f32, {3});
+    CheckpointWriter writer(path);
+    for (const int64_t first : {0, 3}) {
+      writer.write_tensors(first == 0 ? "a.safetensors" : "b.safetensors",
+                           {{"w", half, {6}, TensorSlice{}, first}});
+    }
+    writer.commit(1, "{}");
+  }
+  EXPECT_EQ(CheckpointReader(path).tensor("w").elements(), 6);
+  std::string text = read_file(path / "manifest.json");
+  const auto change = [&](const std::string& from, const std::string& to) {
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+      text.replace(at, from.size(), to);
+    }
+  };
+  const std::string half = std::to_string(int64_t{1} << 47), all = std::to_string(int64_t{1} << 48);
+  change("\"elements\":3", "\"elements\":" + half);
+  change("\"first_element\":3", "\"first_element\":" + half);
+  change("[6]", "[" + all + "]");
+  write_file_atomic(path / "manifest.json", text);
+  EXPECT_NE(error_of([&] { CheckpointReader(path).tensor("w"); }).find("than the manifest says"),
+            std::string::npos);
+}
+
 TEST(Checkpoint, MutatedManifestsGiveInputErrorsOnly) {
   const fs::path path = scratch("fuzz") / "step";
   write_checkpoint(path, 1, 1);

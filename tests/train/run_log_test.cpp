@@ -59,6 +59,18 @@ TEST(RunLog, ResumeDropsTheLinesOfLostStepsAndCutOnes) {
   EXPECT_EQ(files, 1);
 }
 
+// Lines that are JSON, but hold something else than numbers, are kept as they are.
+TEST(RunLog, DamagedLinesDoNoHarm) {
+  const fs::path run = scratch("damaged");
+  {
+    OutputFile file(run / "log.jsonl");
+    file.write(
+        "{\"step\": \"x\", \"loss\": 1}\n{\"step\": [], \"time\": null, \"loss\": 2}\n{\"step\": 9}\n");
+  }
+  RunLog(run, 5).validation(5, 1);
+  EXPECT_EQ(count_lines(run / "log.jsonl"), 3);
+}
+
 TEST(RunLog, LossesHaveEveryDigitAndNanIsNull) {
   const fs::path run = scratch("digits");
   const double loss = 3.0 + 1e-15 * 7;
