@@ -11,6 +11,7 @@
 #include "megalith/formats/indexed_dataset.h"
 #include "megalith/formats/safetensors.h"
 #include "megalith/model/counts.h"
+#include "megalith/model/hugging_face_weights.h"
 #include "megalith/ops/machine_peak.h"
 #include "megalith/train/progress_display.h"
 #include "megalith/train/recipe.h"
@@ -62,6 +63,26 @@ void inspect_safetensors(const fs::path& path) {
   fmt::print("safetensors: {} tensors, {}\n", file.entries().size(), format_bytes(bytes));
 }
 
+// What every model has, whatever its files.
+void print_model(const ModelDescription& description) {
+  fmt::print("parameters            {}\n", format_count(count_parameters(description.config)));
+  for (const PartCount& part : count_parts(description.config)) {
+    fmt::print("  {:<20}  {}\n", part.part, format_count(part.parameters));
+  }
+  if (!description.tokenizer_error.empty()) {
+    fmt::print("tokenizer             cannot be read: {}\n", description.tokenizer_error);
+  } else if (description.has_tokenizer()) {
+    fmt::print("tokenizer             {} tokens\n", description.open_tokenizer().vocab_size());
+  } else {
+    fmt::print("tokenizer             none\n");
+  }
+  fmt::print("chat template         {}\n", description.chat_template.empty() ? "none" : "yes");
+  std::string ends;
+  for (const int32_t id : description.end_of_text) ends += fmt::format("{}{}", ends.empty() ? "" : ", ", id);
+  fmt::print("ends of text          {}\n", ends.empty() ? "what the tokenizer says" : ends);
+  fmt::print("{}", model_config_to_toml(description.config));
+}
+
 void inspect_gguf(const fs::path& path) {
   const GgufFile file(path);
   for (const auto& [key, value] : file.metadata()) fmt::print("{:<44} {}\n", key, describe(value));
@@ -83,6 +104,11 @@ void inspect_gguf(const fs::path& path) {
     first = false;
   }
   fmt::print("), {} parameters, {}\n", format_count(elements), format_bytes(bytes));
+  try {
+    print_model(describe_model(path));
+  } catch (const InputError& error) {
+    fmt::print("cannot be used as a model: {}\n", error.what());
+  }
 }
 
 void inspect_model(const fs::path& path, bool verify) {
@@ -93,22 +119,23 @@ void inspect_model(const fs::path& path, bool verify) {
     for (const std::string& tensor : reader.tensor_names())
       has_moments = has_moments || tensor.starts_with("first_moment/");
     fmt::print("Megalith checkpoint {} (step {})\n", description.directory.string(), description.step);
-    fmt::print("optimizer states    {}\n", has_moments ? "yes" : "no");
+    fmt::print("optimizer states      {}\n", has_moments ? "yes" : "no");
     if (verify) {
       reader.verify();
-      fmt::print("checksums           all correct\n");
+      fmt::print("checksums             all correct\n");
     }
   } else {
     fmt::print("Hugging Face directory {}\n", description.directory.string());
+    const HuggingFaceWeights weights(description.directory, description.config);
+    const HuggingFaceWeights::Summary summary = weights.summary();
+    std::string types;
+    for (const auto& [type, count] : summary.tensors) {
+      types += fmt::format("{}{} {}", types.empty() ? "" : ", ", count, type);
+    }
+    fmt::print("tensors               {}, {}\n", types, format_bytes(summary.bytes));
+    for (const std::string& name : summary.ignored) fmt::print("ignored               {}\n", name);
   }
-  fmt::print("parameters          {}\n", format_count(count_parameters(description.config)));
-  for (const PartCount& part : count_parts(description.config)) {
-    fmt::print("  {:<18}{}\n", part.part, format_count(part.parameters));
-  }
-  fmt::print("tokenizer           {}\n", !description.has_tokenizer() ? "none"
-                                         : description.tokenizer      ? "its own"
-                                                                      : "tokenizer.json");
-  fmt::print("{}", model_config_to_toml(description.config));
+  print_model(description);
 }
 
 void inspect_tokenizer(const fs::path& path) {
@@ -152,6 +179,7 @@ void run(const Options& options) {
   if (extension == ".safetensors") return inspect_safetensors(path);
   if (is_gguf(path)) return inspect_gguf(path);
   if (extension == ".json") return inspect_tokenizer(path);
+  if (extension == ".bin" || extension == ".pt" || extension == ".pth") return inspect_model(path, false);
   if (extension == ".toml") return inspect_recipe(path);
   fail_input(
       "{}: not something that can be inspected: a run, checkpoint or Hugging Face directory, .safetensors, "

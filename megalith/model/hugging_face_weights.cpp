@@ -119,16 +119,27 @@ void HuggingFaceWeights::load(const ParameterBuffers& parameters, const ExecCont
   refuse_unused();
 }
 
-void HuggingFaceWeights::refuse_unused() const {
-  // A tied output projection may be there a second time.
-  std::string tied_head;
-  if (config_.tied_embeddings && config_.head != HeadKind::none) {
-    const Parameter head =
-        make_parameter("head.weight", {config_.vocab_size, config_.hidden_size}, {}, false);
-    tied_head = tensors_of(head).front().name;
-  }
+HuggingFaceWeights::Summary HuggingFaceWeights::summary() const {
+  Summary summary;
   for (const auto& [name, where] : entries_) {
-    check_input(used_.contains(name) || is_ignored_tensor(name) || name == tied_head,
+    summary.tensors[megalith::name(where.second->dtype)] += 1;
+    summary.bytes += where.second->bytes();
+    if (is_left_out(name)) summary.ignored.push_back(name);
+  }
+  return summary;
+}
+
+bool HuggingFaceWeights::is_left_out(const std::string& name) const {
+  if (is_ignored_tensor(name)) return true;
+  // A tied output projection may be there a second time.
+  if (!config_.tied_embeddings || config_.head == HeadKind::none) return false;
+  const Parameter head = make_parameter("head.weight", {config_.vocab_size, config_.hidden_size}, {}, false);
+  return name == tensors_of(head).front().name;
+}
+
+void HuggingFaceWeights::refuse_unused() const {
+  for (const auto& [name, where] : entries_) {
+    check_input(used_.contains(name) || is_left_out(name),
                 "{}: tensor {} is not understood and could change the numbers", directory_.string(), name);
   }
 }

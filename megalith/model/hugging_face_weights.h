@@ -20,6 +20,14 @@ class HuggingFaceWeights {
   /// they are missing or damaged, or when a tensor is in two of them.
   HuggingFaceWeights(const std::filesystem::path& directory, const ModelConfig& config);
 
+  /// Tensors by type, and their bytes.
+  struct Summary {
+    std::map<std::string_view, int64_t> tensors;
+    uint64_t bytes = 0;
+    /// Tensors that are left out: computed buffers, heads for other tasks, a tied output projection.
+    std::vector<std::string> ignored;
+  };
+  Summary summary() const;
   /// Whether the tensors of a parameter are there.
   bool has(const Parameter& parameter) const;
   /// Gives every matrix that can serve as it lies in the files its encoded form.
@@ -36,6 +44,7 @@ class HuggingFaceWeights {
   Entries::const_iterator find(const std::string& name) const;
   // The tensor, of the right shape and a type that weights can have; it counts as used.
   TensorView take(const Parameter& parameter, const StoredTensor& stored);
+  bool is_left_out(const std::string& name) const;
   void refuse_unused() const;
 
   std::filesystem::path directory_;

@@ -107,6 +107,11 @@ ModelDescription describe_model(const fs::path& path) {
                 "{}: \"tokenizer.chat_template\" is not valid UTF-8", path.string());
     return description;
   }
+  const std::string extension = path.extension().string();
+  check_input(extension != ".bin" && extension != ".pt" && extension != ".pth" && extension != ".ckpt",
+              "{}: pickled files can run any program and are not read: load the model in transformers and "
+              "save_pretrained() it, which writes safetensors",
+              path.string());
   check_input(fs::is_directory(path),
               "{}: a model is a run directory, a checkpoint, a Hugging Face directory or a GGUF file",
               path.string());
