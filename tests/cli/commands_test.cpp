@@ -192,7 +192,7 @@ TEST_F(Pipeline, FromTextToReport) {
                "--baselines");
 
   // Inspect everything.
-  EXPECT_NE(output({"inspect", "run", "--verify"}).find("checksums           all correct"),
+  EXPECT_NE(output({"inspect", "run", "--verify"}).find("checksums             all correct"),
             std::string::npos);
   EXPECT_NE(output({"inspect", "hf"}).find("Hugging Face directory hf"), std::string::npos);
   EXPECT_NE(output({"inspect", "hf/model.safetensors"}).find("transformer.wte.weight"), std::string::npos);
