@@ -65,12 +65,16 @@ def main():
 
         text = arguments.text.read_bytes()[:arguments.bytes].decode(errors="ignore").encode()
         ids = encode(text)
+        # What begins every text begins every window.
+        begins = encode(b"a")[:-1] == ids[:1]
         theirs = 0.0
         scored = 0
         while scored < len(ids) - 1:
             end = min(scored + WINDOW, len(ids) - 1)
             begin = max(0, end - WINDOW)  # the last window is full too, and scores what is new in it
             part = torch.tensor([ids[begin:end + 1]])
+            if begins:
+                part[0, 0] = ids[0]
             logits = model(part[:, :-1]).logits[0, scored - begin:].double()
             theirs += torch.nn.functional.cross_entropy(logits, part[0, scored - begin + 1:], reduction="sum").item()
             scored = end

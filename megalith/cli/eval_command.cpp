@@ -99,15 +99,19 @@ void run_perplexity(Options options) {
                          {"bits_per_byte", row.result.bits_per_byte()}});
     }
     const PerplexityResult& first = rows.front().result;
-    const nlohmann::ordered_json json = {{"tokens", first.tokens}, {"words", first.words},
-                                         {"bytes", first.bytes},   {"window", first.window},
-                                         {"stride", first.stride}, {"results", results}};
+    const nlohmann::ordered_json json = {
+        {"tokens", first.tokens}, {"words", first.words},
+        {"bytes", first.bytes},   {"window", first.window},
+        {"stride", first.stride}, {"begins_with_special", first.begins_with_special},
+        {"results", results}};
     std::printf("%s\n", json.dump().c_str());
     return;
   }
   const PerplexityResult& first = rows.front().result;
-  fmt::print("{} tokens, {} words, {} bytes; window {}, stride {}; the first token is given, not scored\n",
-             first.tokens, first.words, first.bytes, first.window, first.stride);
+  fmt::print("{} tokens, {} words, {} bytes; window {}, stride {}; {}\n", first.tokens, first.words,
+             first.bytes, first.window, first.stride,
+             first.begins_with_special ? "each begins with the beginning-of-text token"
+                                       : "the first token is given, not scored");
   fmt::print("{:<18}{:>18}{:>18}{:>16}\n", "", "token perplexity", "word perplexity", "bits per byte");
   for (const Row& row : rows) {
     fmt::print("{:<18}{:>18.3f}{:>18.5g}{:>16.4f}\n", row.name, row.result.token_perplexity(),

@@ -23,8 +23,11 @@ PerplexityResult start_result(const Tokenizer& tokenizer, std::span<const int32_
   return result;
 }
 
+// With the beginning-of-text token in front if the tokenizer adds one.
 std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<int32_t> ids = tokenizer.encode(text);
+  std::vector<int32_t> ids;
+  if (const auto beginning = tokenizer.beginning_of_text()) ids.push_back(*beginning);
+  tokenizer.encode_append(text, EncodeOptions{}, ids);
   check_input(ids.size() >= 2, "the text has {} tokens; perplexity needs two or more", ids.size());
   return ids;
 }
@@ -72,6 +75,8 @@ PerplexityResult perplexity(const LoadedModel& loaded, const Tokenizer& tokenize
   PerplexityResult result = start_result(tokenizer, ids, text);
   result.window = options.window;
   result.stride = options.stride;
+  const auto beginning = tokenizer.beginning_of_text();
+  result.begins_with_special = beginning.has_value();
   const auto windows = perplexity_windows(static_cast<int64_t>(ids.size()), options);
   Arena saved_arena("activations");
   Saved saved(saved_arena);
@@ -94,7 +99,8 @@ PerplexityResult perplexity(const LoadedModel& loaded, const Tokenizer& tokenize
       const PerplexityWindow& window = windows[w];
       for (int64_t t = 0; t < window.length; ++t) {
         const int64_t at = static_cast<int64_t>(w - first) * batch.tokens + t;
-        batch.token_ids.data<int32_t>()[at] = ids[static_cast<size_t>(window.begin + t)];
+        batch.token_ids.data<int32_t>()[at] =
+            t == 0 && beginning ? *beginning : ids[static_cast<size_t>(window.begin + t)];
         batch.positions.data<int32_t>()[at] = static_cast<int32_t>(t);
         batch.targets.data<int32_t>()[at] =
             t >= window.first_scored ? ids[static_cast<size_t>(window.begin + t + 1)] : -1;

@@ -24,7 +24,9 @@ struct PerplexityOptions {
   int64_t batch = 4;
 };
 
-/// Sums over the scored tokens: all but the first of the text, which has no context. The figures that are
+/// Sums over the scored tokens: all but the first of the text, which has no context; or all of them where the
+/// tokenizer begins texts with a token of its own, which then takes the place of the first token of every
+/// window (as in llama.cpp: models trained so lose much without it). The figures that are
 /// derived from them: token perplexity exp(nll / tokens), word perplexity exp(nll / words), bits per byte nll
 /// / ln 2 / bytes.
 struct PerplexityResult {
@@ -33,6 +35,7 @@ struct PerplexityResult {
   int64_t words = 0;  // of the original text, separated by white space
   int64_t bytes = 0;  // of the scored tokens
   int64_t window = 0, stride = 0;
+  bool begins_with_special = false;
 
   double token_perplexity() const;
   double word_perplexity() const;

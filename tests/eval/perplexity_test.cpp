@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "megalith/base/error.h"
@@ -255,6 +256,33 @@ TEST(UnigramPerplexity, IsCountsWithOneAdded) {
               1e-12);
   EXPECT_THROW(unigram_perplexity(std::vector<int64_t>(10, 1), tokenizer, "aab"), InputError);
   EXPECT_THROW(unigram_perplexity(counts, tokenizer, "a"), InputError);
+}
+
+// A tokenizer that begins texts with a token of its own: every token of the text is scored, and every window
+// begins so, which makes windows of a whole stride texts of their own.
+TEST(Perplexity, EveryWindowBeginsAsTextsDo) {
+  nlohmann::json json = nlohmann::json::parse(bytes_json());
+  json["added_tokens"] = {{{"id", 256}, {"content", "<s>"}, {"special", true}}};
+  json["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single",
+       {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+      {"pair", nlohmann::json::array()},
+      {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {256}}, {"tokens", {"<s>"}}}}}}};
+  ModelConfig config = small_config();
+  config.vocab_size = 257;
+  const fs::path directory = scratch("begins");
+  testing::write_random_model(directory, json.dump(), config, 9);
+  const Scene scene(directory);
+  ASSERT_EQ(scene.tokenizer.beginning_of_text(), 256);
+  const std::string text = english(24);
+  const PerplexityResult whole = scene.measure(text, 8, 8);
+  EXPECT_TRUE(whole.begins_with_special);
+  EXPECT_EQ(whole.tokens, 24);
+  EXPECT_EQ(whole.bytes, 24);
+  double sum = 0;
+  for (const size_t at : {0, 8, 16}) sum += scene.measure(text.substr(at, 8), 8, 8).negative_log_likelihood;
+  EXPECT_NEAR(whole.negative_log_likelihood, sum, 1e-4);
 }
 
 }  // namespace

@@ -35,6 +35,14 @@ TEST(EmbedOptions, FilesOfSentenceTransformers) {
   EXPECT_EQ(embed_options_of(directory).pooling, Pooling::first);
   EXPECT_THAT(error("1_Pooling/config.json", "{\"pooling_mode_cls_token\": 1}"),
               HasSubstr("\"pooling_mode_cls_token\" must be true or false"));
+  EXPECT_THAT(error("1_Pooling/config.json", "{\"pooling_mode_max_tokens\": true}"),
+              HasSubstr("exactly one of"));
+  fs::remove_all(directory / "1_Pooling");
+  EXPECT_EQ(error("sentence_bert_config.json", "{\"max_seq_length\": 17}"), "no error");
+  EXPECT_EQ(embed_options_of(directory).max_tokens, 17);
+  EXPECT_THAT(error("modules.json", "[{\"type\": \"sentence_transformers.models.Dense\"}]"),
+              HasSubstr("Dense"));
+  fs::remove_all(directory);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "megalith/base/error.h"
+#include "megalith/base/file.h"
 
 namespace megalith {
 namespace {
@@ -102,27 +103,6 @@ TEST_F(EmbedderTest, LongTextsAreCutBeforeWhatEndsThem) {
   EXPECT_EQ(embedder.cut(), 1);
   options.max_tokens = 33;  // one more than the model's positions
   EXPECT_THROW(Embedder(model, tokenizer, exec, options), InputError);
-}
-
-TEST_F(EmbedderTest, FilesSayHowToPool) {
-  const fs::path directory = fs::path(::testing::TempDir()) / "megalith-embedder";
-  fs::create_directories(directory / "1_Pooling");
-  write_file_atomic(directory / "modules.json",
-                    R"([{"type": "sentence_transformers.models.Transformer"},
-                        {"type": "sentence_transformers.models.Pooling"}])");
-  write_file_atomic(directory / "1_Pooling" / "config.json",
-                    R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})");
-  write_file_atomic(directory / "sentence_bert_config.json", R"({"max_seq_length": 17})");
-  const EmbedOptions options = embed_options_of(directory);
-  EXPECT_EQ(options.pooling, Pooling::first);
-  EXPECT_FALSE(options.normalize);
-  EXPECT_EQ(options.max_tokens, 17);
-  write_file_atomic(directory / "modules.json", R"([{"type": "sentence_transformers.models.Dense"}])");
-  EXPECT_THROW(embed_options_of(directory), InputError);
-  write_file_atomic(directory / "modules.json", "[]");
-  write_file_atomic(directory / "1_Pooling" / "config.json", R"({"pooling_mode_max_tokens": true})");
-  EXPECT_THROW(embed_options_of(directory), InputError);
-  fs::remove_all(directory);
 }
 
 }  // namespace
