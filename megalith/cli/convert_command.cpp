@@ -46,9 +46,15 @@ void run(const Options& options) {
   }
   check_input(!options.tokenizer.empty() || description.tokenizer_error.empty(), "{}",
               description.tokenizer_error);
-  const std::string tokenizer_json = options.tokenizer.empty() ? description.tokenizer_as_json()
-                                                               : open_tokenizer(options.tokenizer).to_json();
-  const ModelExtras extras{tokenizer_json, description.chat_template, description.end_of_text};
+  const std::optional<Tokenizer> tokenizer =
+      options.tokenizer.empty() ? description.tokenizer : open_tokenizer(options.tokenizer);
+  // GGUF keeps what a tokenizer.json cannot say, and writing a large one takes seconds.
+  const bool as_it_is = gguf && tokenizer.has_value();
+  const std::string tokenizer_json = as_it_is    ? std::string()
+                                     : tokenizer ? tokenizer->to_json()
+                                                 : description.tokenizer_json;
+  const ModelExtras extras{tokenizer_json, description.chat_template, description.end_of_text,
+                           as_it_is ? tokenizer : std::nullopt};
   Arena workspace("workspace");
   const ExecContext exec{workspace, default_threads()};
   const bool streams = options.format != "megalith";
@@ -62,7 +68,8 @@ void run(const Options& options) {
     check_input(dtype == DType::f32, "--dtype {}: Megalith checkpoints hold F32 weights", options.dtype);
     save_model_checkpoint(model, extras, options.to, TrainingState().to_json());
   }
-  if (tokenizer_json.empty()) log_warning("{} has no tokenizer.json; none is written", options.from);
+  if (tokenizer_json.empty() && !as_it_is)
+    log_warning("{} has no tokenizer.json; none is written", options.from);
   log_info("wrote {}", options.to);
 }
 

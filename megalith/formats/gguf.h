@@ -116,6 +116,7 @@ class GgufWriter {
   void add(std::string_view key, bool flag);
   void add(std::string_view key, std::span<const std::string> texts);
   void add(std::string_view key, std::span<const int32_t> numbers);
+  void add(std::string_view key, std::span<const float> numbers);
   /// Announces a tensor (shape outermost first); all are announced before the first is written.
   void plan(std::string_view name, GgufType type, std::span<const int64_t> shape);
 

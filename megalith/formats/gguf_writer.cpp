@@ -63,6 +63,13 @@ void GgufWriter::add(std::string_view key, std::span<const int32_t> numbers) {
   metadata_.append(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
 }
 
+void GgufWriter::add(std::string_view key, std::span<const float> numbers) {
+  begin_key(key, GgufValueType::array);
+  put(metadata_, static_cast<uint32_t>(GgufValueType::f32));
+  put(metadata_, static_cast<uint64_t>(numbers.size()));
+  metadata_.append(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
+}
+
 void GgufWriter::plan(std::string_view name, GgufType type, std::span<const int64_t> shape) {
   check(!header_written_, "GGUF: tensor \"{}\" is planned after the first was written", name);
   const GgufBlock& block = gguf_block(type);

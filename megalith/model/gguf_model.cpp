@@ -335,8 +335,10 @@ void save_gguf(const ModelConfig& config, std::span<const Parameter* const> para
     }
     writer.add("general.file_type", file_type(type));
     writer.add("general.quantization_version", uint32_t{2});
-    if (!extras.tokenizer_json.empty()) {
-      add_tokenizer_to_gguf(extras.tokenizer_json, config.vocab_size, extras.end_of_text, writer);
+    if (extras.tokenizer || !extras.tokenizer_json.empty()) {
+      const Tokenizer tokenizer =
+          extras.tokenizer ? *extras.tokenizer : Tokenizer::from_json(extras.tokenizer_json);
+      add_tokenizer_to_gguf(tokenizer, config.vocab_size, extras.end_of_text, writer);
     }
     if (!extras.chat_template.empty()) writer.add("tokenizer.chat_template", extras.chat_template);
     for (const auto& [name, values] : fields.entries().tensors) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "megalith/formats/gguf.h"
 #include "megalith/model/encoded_weights.h"
 #include "megalith/model/transformer.h"
+#include "megalith/text/tokenizer.h"
 
 namespace megalith {
 
@@ -32,6 +34,9 @@ struct ModelExtras {
   std::string chat_template = {};
   /// Tokens that end a text; empty: those that the tokenizer's names tell.
   std::vector<int32_t> end_of_text = {};
+  /// A tokenizer that was not read from a tokenizer.json, which keeps its scores on the way to GGUF; when
+  /// absent, `tokenizer_json` counts.
+  std::optional<Tokenizer> tokenizer = std::nullopt;
 };
 
 /// Writes a model, whole or not at all, with its matrices in `type` (the token table and the head in Q8_0

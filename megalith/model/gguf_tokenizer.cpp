@@ -2,14 +2,10 @@
 
 #include <cstring>
 #include <deque>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "megalith/base/error.h"
 #include "megalith/base/utf8.h"
 #include "megalith/model/gguf_pre_tokenizers.h"
-#include "megalith/model/special_tokens.h"
-#include "megalith/text/split_pattern.h"
 #include "megalith/text/tokenizer.h"
 #include "megalith/text/tokenizer_description.h"
 
@@ -17,17 +13,7 @@ namespace megalith {
 
 namespace {
 
-using Json = nlohmann::json;
-
-// tokenizer.ggml.token_type
-enum TokenType : int64_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6
-};
+using namespace gguf_token;
 
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";
 
@@ -135,8 +121,8 @@ class Reader {
     ModelStep& model = out_.model;
     model.kind = ModelKind::word_piece;
     model.continuing_prefix = "##";
-    // llama.cpp gives no word up for its length.
-    model.maximum_word_characters = int64_t{1} << 40;
+    // llama.cpp gives no word up for its length; the key is our own.
+    model.maximum_word_characters = file_.integer(kGgufLongestWordKey).value_or(int64_t{1} << 40);
     const int64_t unknown = file_.integer("tokenizer.ggml.unknown_token_id").value_or(100);
     check_input(unknown >= 0 && unknown < static_cast<int64_t>(tokens_.size()), "{} = {} is no token",
                 model.unknown_element, unknown);
@@ -247,160 +233,6 @@ std::vector<int32_t> end_of_text_ids(const GgufFile& file) {
     if (id && *id >= 0 && *id < (int64_t{1} << 31)) ids.push_back(static_cast<int32_t>(*id));
   }
   return ids;
-}
-
-namespace {
-
-[[noreturn]] void refuse(const std::string& what) {
-  fail_input("GGUF cannot hold this tokenizer: {}", what);
-}
-
-Json json_of(const std::vector<PreTokenizerStep>& steps) {
-  Json list = Json::array();
-  for (const PreTokenizerStep& step : steps) {
-    if (step.kind == PreTokenizerKind::split) {
-      list.push_back({{"type", "Split"},
-                      {"pattern", {{"Regex", step.pattern.text}}},
-                      {"behavior", "Isolated"},
-                      {"invert", step.invert}});
-    } else if (step.kind == PreTokenizerKind::digits) {
-      list.push_back({{"type", "Digits"}, {"individual_digits", step.individual_digits}});
-    } else {
-      list.push_back({{"type", "ByteLevel"},
-                      {"add_prefix_space", step.add_prefix_space},
-                      {"use_regex", step.use_regex}});
-    }
-  }
-  if (list.size() == 1) return list[0];
-  return {{"type", "Sequence"}, {"pretokenizers", list}};
-}
-
-// A pre-tokenizer with its defaults filled in and without what only concerns offsets.
-Json essence(Json pre) {
-  const auto normalize = [](Json& step) {
-    step.erase("trim_offsets");
-    if (step.value("type", "") == "ByteLevel" && !step.contains("use_regex")) step["use_regex"] = true;
-  };
-  if (!pre.is_object()) return pre;
-  normalize(pre);
-  if (pre.contains("pretokenizers")) {
-    for (Json& step : pre["pretokenizers"]) normalize(step);
-  }
-  return pre;
-}
-
-// llama.cpp derives ignore_merges from the pre-tokenizer's name. Where the file says otherwise, it may make
-// no difference: it does when a piece's own merges do not lead to it.
-void check_merges_may_be(const Json& json, bool ignored) {
-  if (json["model"].value("ignore_merges", false) == ignored) return;
-  Json other = json;
-  other["model"]["ignore_merges"] = ignored;
-  const Tokenizer stated = Tokenizer::from_json(json.dump()), implied = Tokenizer::from_json(other.dump());
-  for (int64_t id = 0; id < stated.vocab_size(); ++id) {
-    if (!stated.has_id(static_cast<int32_t>(id))) continue;
-    const std::string_view text = stated.token_bytes(static_cast<int32_t>(id));
-    if (stated.encode(text) != implied.encode(text)) {
-      refuse(fmt::format("its ignore_merges is {}, with which token {} is encoded otherwise", !ignored, id));
-    }
-  }
-}
-
-// What stands before and after a text; negative for nothing.
-struct Affixes {
-  int64_t before = -1, after = -1;
-};
-
-void read_affixes(const Json& post, Affixes& affixes) {
-  if (post.is_null() || post.at("type") == "ByteLevel") return;
-  if (post.at("type") == "Sequence") {
-    for (const Json& step : post.at("processors")) read_affixes(step, affixes);
-    return;
-  }
-  bool text = false;
-  for (const Json& part : post.at("single")) {
-    if (part.contains("Sequence")) {
-      text = true;
-      continue;
-    }
-    const Json& ids =
-        post.at("special_tokens").at(part.at("SpecialToken").at("id").get<std::string>()).at("ids");
-    int64_t& side = text ? affixes.after : affixes.before;
-    if (side >= 0 || ids.size() != 1) refuse("it puts more than one token before or after a text");
-    side = ids.at(0).get<int64_t>();
-  }
-}
-
-void add_special_ids(const Json& json, SpecialTokenIds named, const std::vector<int32_t>& end_of_text,
-                     GgufWriter& writer) {
-  constexpr const char* kEndKeys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                      "tokenizer.ggml.eom_token_id"};
-  Affixes affixes;
-  read_affixes(json.value("post_processor", Json()), affixes);
-  std::vector<int32_t> ends = end_of_text;
-  if (ends.empty() && affixes.after >= 0) ends.push_back(static_cast<int32_t>(affixes.after));
-  if (ends.empty() && named.end_of_text >= 0) ends.push_back(static_cast<int32_t>(named.end_of_text));
-  if (ends.size() > std::size(kEndKeys))
-    refuse(fmt::format("{} tokens end a text; it has room for 3", ends.size()));
-  if (affixes.after >= 0 && affixes.after != ends.front()) {
-    refuse(fmt::format("token {} stands after a text, but token {} ends one", affixes.after, ends.front()));
-  }
-  const int64_t begin = affixes.before >= 0 ? affixes.before : named.beginning_of_text;
-  if (begin >= 0) writer.add("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(begin));
-  for (size_t i = 0; i < ends.size(); ++i) writer.add(kEndKeys[i], static_cast<uint32_t>(ends[i]));
-  writer.add("tokenizer.ggml.add_bos_token", affixes.before >= 0);
-  writer.add("tokenizer.ggml.add_eos_token", affixes.after >= 0);
-}
-
-}  // namespace
-
-void add_tokenizer_to_gguf(const std::string& tokenizer_json, int64_t vocabulary,
-                           const std::vector<int32_t>& end_of_text, GgufWriter& writer) {
-  const Tokenizer checked = Tokenizer::from_json(tokenizer_json);  // its form is right from here on
-  const Json json = Json::parse(tokenizer_json);
-  const Json& model = json["model"];
-  if (!json.value("normalizer", Json()).is_null()) refuse("it normalises texts");
-  if (!model.contains("merges")) refuse("its model is not byte-level BPE");
-  const GgufPreTokenizer* kind = nullptr;
-  for (const GgufPreTokenizer& candidate : gguf_pre_tokenizers()) {
-    if (essence(json_of(candidate.steps)) == essence(json.value("pre_tokenizer", Json())) && kind == nullptr)
-      kind = &candidate;
-  }
-  if (kind == nullptr) refuse("its pre-tokenizer has no name there");
-  check_merges_may_be(json, kind->ignore_merges);
-  std::vector<std::string> tokens(static_cast<size_t>(vocabulary));
-  std::vector<int32_t> types(static_cast<size_t>(vocabulary), kUnused);
-  const auto set = [&](int64_t id, const std::string& text, int32_t type) {
-    if (id >= vocabulary) refuse(fmt::format("id {} lies outside the model's {} tokens", id, vocabulary));
-    tokens[static_cast<size_t>(id)] = text;
-    types[static_cast<size_t>(id)] = type;
-  };
-  for (const auto& [text, id] : model.at("vocab").items()) set(id.get<int64_t>(), text, kNormal);
-  std::vector<std::string> merges;
-  std::set<std::string> joined;
-  for (const Json& merge : model.at("merges")) {
-    merges.push_back(merge.is_array() ? merge.at(0).get<std::string>() + " " + merge.at(1).get<std::string>()
-                                      : merge.get<std::string>());
-    const size_t space = merges.back().find(' ');
-    joined.insert(merges.back().substr(0, space) + merges.back().substr(space + 1));
-  }
-  for (const Json& token : json.value("added_tokens", Json::array())) {
-    const int64_t id = token.at("id").get<int64_t>();
-    const std::string content = token.at("content").get<std::string>();
-    for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
-      if (token.value(flag, false)) refuse(fmt::format("added token '{}' has {}", content, flag));
-    }
-    if (joined.contains(content)) refuse(fmt::format("added token '{}' is a result of merges too", content));
-    set(id, content, token.value("special", false) ? kControl : kUserDefined);
-  }
-  for (size_t id = 0; id < tokens.size(); ++id) {
-    if (types[id] == kUnused) tokens[id] = fmt::format("[PAD{}]", id);
-  }
-  writer.add("tokenizer.ggml.model", "gpt2");
-  writer.add("tokenizer.ggml.pre", kind->names.front());
-  writer.add("tokenizer.ggml.tokens", std::span<const std::string>(tokens));
-  writer.add("tokenizer.ggml.token_type", std::span<const int32_t>(types));
-  writer.add("tokenizer.ggml.merges", std::span<const std::string>(merges));
-  add_special_ids(json, special_token_ids(tokenizer_json), end_of_text, writer);
 }
 
 }  // namespace megalith

@@ -11,6 +11,15 @@
 
 namespace megalith {
 
+/// tokenizer.ggml.token_type
+namespace gguf_token {
+enum Type : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+}
+
+/// How many characters a word of a WordPiece vocabulary may have before it becomes the unknown token. GGUF
+/// has no key for it, so that this one is Megalith's; a file without it sets no limit.
+inline constexpr const char* kGgufLongestWordKey = "megalith.tokenizer.max_input_chars_per_word";
+
 /// The tokenizer that a file's tokenizer.ggml.* keys describe; nothing when it has none. Known are "gpt2"
 /// (byte-level BPE) with the pre-tokenizers that docs/models.md lists, "llama" (SentencePiece's BPE) and
 /// "bert" (WordPiece), with the ids of llama.cpp. Throws InputError for another model, a missing or unknown
@@ -24,9 +33,10 @@ std::string tokenizer_json_from_gguf(const GgufFile& file);
 std::vector<int32_t> end_of_text_ids(const GgufFile& file);
 
 /// Adds the tokenizer.ggml.* keys; `vocabulary` ids beyond the tokenizer's are unused tokens. `end_of_text`
-/// (may be empty) names the end token and the end-of-turn token. Throws InputError for a tokenizer that
-/// GGUF's keys cannot express.
-void add_tokenizer_to_gguf(const std::string& tokenizer_json, int64_t vocabulary,
+/// (may be empty) names the end token and the end-of-turn token. What is written gives every text the ids
+/// that it has now: byte-level BPE becomes the model "gpt2", BPE with byte fallback "llama", WordPiece
+/// "bert". Throws InputError naming the element of a tokenizer that GGUF's keys cannot express.
+void add_tokenizer_to_gguf(const Tokenizer& tokenizer, int64_t vocabulary,
                            const std::vector<int32_t>& end_of_text, GgufWriter& writer);
 
 }  // namespace megalith

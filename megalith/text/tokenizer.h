@@ -99,6 +99,8 @@ class Tokenizer {
   std::optional<int32_t> beginning_of_text() const;
 
   struct Implementation;
+  /// The parts, for those that write them in another form.
+  const Implementation& implementation() const { return *implementation_; }
 
  private:
   friend class StreamingDecoder;

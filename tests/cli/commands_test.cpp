@@ -90,6 +90,15 @@ TEST_F(Pipeline, FromTextToReport) {
       output({"tokenizer", "encode", "--tokenizer", "tokenizer.json", "--input", "held-out.txt"});
   EXPECT_EQ(output({"tokenizer", "decode", "--tokenizer", "tokenizer.json"}, {.input = ids}), text);
   EXPECT_EQ(output({"tokenizer", "encode", "--tokenizer", "tokenizer.json"}, {.input = text}), ids);
+  // Escapes are text: a backslash and an n are no line end.
+  const auto encoded = [&](const std::string& input) {
+    return output({"tokenizer", "encode", "--tokenizer", "tokenizer.json"}, {.input = input});
+  };
+  EXPECT_NE(encoded("a\\nb"), encoded("a\nb"));
+  for (const std::string input : {"a\\nb", "a\nb", "\\u0041\\x41"}) {
+    EXPECT_EQ(output({"tokenizer", "decode", "--tokenizer", "tokenizer.json"}, {.input = encoded(input)}),
+              input);
+  }
   const std::string as_json =
       output({"tokenizer", "encode", "--tokenizer", "tokenizer.json", "--json"}, {.input = text});
   EXPECT_EQ(output({"tokenizer", "decode", "--tokenizer", "tokenizer.json"}, {.input = as_json}), text);
@@ -285,8 +294,8 @@ TEST_F(ProgramTest, HelpFitsEightyColumns) {
   }
   for (const char* name :
        {"tokenizer train", "tokenizer encode", "tokenizer decode", "data tokenize", "data merge",
-        "data inspect", "train", "eval perplexity", "generate", "embed", "convert", "inspect", "report", "config",
-        "bench gemm", "bench memory", "bench train", "bench decode", "bench prefill"}) {
+        "data inspect", "train", "eval perplexity", "generate", "embed", "convert", "inspect", "report",
+        "config", "bench gemm", "bench memory", "bench train", "bench decode", "bench prefill"}) {
     EXPECT_TRUE(seen.contains(name)) << name;
   }
   for (const std::string& line : lines_of(output({"--help-all"}))) EXPECT_LE(line.size(), 80u) << line;
