@@ -9,6 +9,7 @@
 #include "megalith/base/cpu.h"
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/base/json_depth.h"
 #include "megalith/base/log.h"
 #include "megalith/base/progress.h"
 #include "megalith/cli/commands.h"
@@ -170,6 +171,7 @@ std::vector<int32_t> read_ids(const std::string& text) {
   std::vector<int32_t> ids;
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && (text[first] == '{' || text[first] == '[')) {
+    check_json_depth(text, "input");
     try {
       const auto json = nlohmann::json::parse(text);
       return (json.is_object() ? json.at("token_ids") : json).get<std::vector<int32_t>>();

@@ -211,7 +211,9 @@ TemplateToken read_pair(const JsonNode& node) {
 
 void read_template(const JsonNode& step, PostProcessorStep& read) {
   step.only_keys({"type", "single", "pair", "special_tokens"});
+  constexpr size_t kMostIds = 4096;  // A token may be named again and again, and stand for many.
   bool text_seen = false;
+  size_t ids = 0;
   for (const JsonNode& part : step.required("single").as_array()) {
     if (part.member("Sequence")) {
       if (text_seen) part.wrong("the text may come only once");
@@ -228,6 +230,8 @@ void read_template(const JsonNode& step, PostProcessorStep& read) {
     if (const auto tokens = token.member("tokens")) {
       for (const JsonNode& text : tokens->as_array()) found.tokens.emplace_back(text.text());
     }
+    ids += found.ids.size() + found.tokens.size();
+    if (ids > kMostIds) part.wrong("the template has too many tokens");
     (text_seen ? read.after : read.before).push_back(std::move(found));
   }
   if (!text_seen) step.wrong("the template has no place for the text");

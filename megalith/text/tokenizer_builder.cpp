@@ -47,6 +47,35 @@ class TextIndex {
   std::vector<uint32_t> slots_;
 };
 
+// How many times longer a step can make a text, at most.
+double growth(const TextPattern& pattern, const std::string& content) {
+  const auto length = static_cast<double>(content.size());
+  // A regular expression may match between any two characters.
+  return pattern.is_regex || pattern.text.empty()
+             ? length + 1
+             : std::max(1.0, length / static_cast<double>(pattern.text.size()));
+}
+
+// Steps that replace can double a text again and again: forty of them would fill any memory.
+void check_growth(const TokenizerDescription& description) {
+  constexpr double kMost = 4096;
+  double factor = 1;
+  for (const NormalizerStep& step : description.normalizer) {
+    if (step.kind == NormalizerKind::replace) factor *= growth(step.pattern, step.content);
+    if (step.kind == NormalizerKind::prepend || step.kind == NormalizerKind::append)
+      factor *= 1 + static_cast<double>(step.content.size());
+    if (step.kind == NormalizerKind::byte_level) factor *= 2;
+    check_input(factor <= kMost, "{}: the normalizer could make a text more than {} times longer",
+                description.name, kMost);
+  }
+  factor = 1;
+  for (const DecoderStep& step : description.decoder) {
+    if (step.kind == DecoderKind::replace) factor *= growth(step.pattern, step.content);
+    check_input(factor <= kMost, "{}: the decoder could make a text more than {} times longer",
+                description.name, kMost);
+  }
+}
+
 class Builder {
  public:
   explicit Builder(TokenizerDescription description)
@@ -56,6 +85,7 @@ class Builder {
         index_(step_.pieces) {}
 
   std::unique_ptr<Tokenizer::Implementation> build() {
+    check_growth(description_);
     out_->byte_level = is_byte_level();
     make_pieces();
     if (out_->byte_level && !bytes_suffice()) {

@@ -33,7 +33,8 @@ void read_added_tokens(const JsonNode& root, TokenizerDescription& out) {
 }
 
 void read_length_settings(const JsonNode& root, TokenizerDescription& out) {
-  constexpr int64_t kLongest = int64_t{1} << 30;
+  // What is cut may be long; what is filled up takes memory, however short a text is.
+  constexpr int64_t kLongest = int64_t{1} << 30, kLongestPadded = 1 << 20;
   if (const auto node = root.member("truncation")) {
     node->only_keys({"direction", "max_length", "strategy", "stride"});
     Truncation read;
@@ -49,7 +50,7 @@ void read_length_settings(const JsonNode& root, TokenizerDescription& out) {
     Padding read;
     const JsonNode strategy = node->required("strategy");
     if (strategy.is_object()) {
-      read.fixed_length = strategy.required("Fixed").integer(0, kLongest);
+      read.fixed_length = strategy.required("Fixed").integer(0, kLongestPadded);
     } else if (strategy.text() != "BatchLongest") {
       strategy.wrong("expected BatchLongest or a Fixed length");
     }
@@ -58,7 +59,7 @@ void read_length_settings(const JsonNode& root, TokenizerDescription& out) {
       node->required("direction").wrong("expected Right or Left");
     read.on_left = direction == "Left";
     if (const auto multiple = node->member("pad_to_multiple_of"))
-      read.multiple_of = multiple->integer(0, kLongest);
+      read.multiple_of = multiple->integer(0, kLongestPadded);
     if (const auto id = node->member("pad_id")) read.id = id->id();
     out.padding = read;
   }

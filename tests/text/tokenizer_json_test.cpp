@@ -147,6 +147,47 @@ TEST(TokenizerJson, ErrorsNameTheElement) {
   EXPECT_EQ(error_of(small().dump()), "no error");
 }
 
+// Small files that would take any memory once a text comes.
+TEST(TokenizerJson, StepsThatMultiplyAreRefused) {
+  const auto error = [](const std::function<void(Json&)>& change) -> std::string {
+    Json json = small();
+    change(json);
+    try {
+      Tokenizer::from_json(json.dump(), "file.json").encode("aaa");
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  const auto doubling = [](int times, const char* list, const Json& last) {
+    Json steps = Json::array();
+    for (int i = 0; i < times; ++i)
+      steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
+    steps.push_back(last);
+    return Json{{"type", "Sequence"}, {list, steps}};
+  };
+  const Json nfc = {{"type", "NFC"}}, fuse = {{"type", "Fuse"}};
+  EXPECT_EQ(error([&](Json& j) { j["normalizer"] = doubling(12, "normalizers", nfc); }), "no error");
+  EXPECT_THAT(error([&](Json& j) { j["normalizer"] = doubling(13, "normalizers", nfc); }),
+              HasSubstr("file.json: the normalizer could make a text more than 4096 times longer"));
+  EXPECT_THAT(error([&](Json& j) { j["decoder"] = doubling(13, "decoders", fuse); }),
+              HasSubstr("file.json: the decoder could make a text more than 4096 times longer"));
+  EXPECT_THAT(error([&](Json& j) {
+                j["padding"] = {{"strategy", {{"Fixed", 1 << 21}}}, {"pad_id", 0}};
+              }),
+              HasSubstr("file.json.padding.strategy.Fixed"));
+  EXPECT_THAT(error([&](Json& j) {
+                Json single = Json::array();
+                for (int i = 0; i < 100; ++i) single.push_back({{"SpecialToken", {{"id", "a"}}}});
+                single.push_back({{"Sequence", {{"id", "A"}}}});
+                j["post_processor"] = {
+                    {"type", "TemplateProcessing"},
+                    {"single", single},
+                    {"special_tokens", {{"a", {{"id", "a"}, {"ids", std::vector<int>(100, 0)}}}}}};
+              }),
+              HasSubstr("the template has too many tokens"));
+}
+
 // A byte without a token is left out before anything is joined, so that its neighbours may be; in short words
 // and in long ones, which are encoded in another way.
 TEST(TokenizerJson, BytesWithoutATokenAreLeftOut) {
