@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "megalith/base/error.h"
+#include "megalith/base/utf8.h"
 
 namespace megalith {
 
@@ -18,6 +19,9 @@ Charsmap::Charsmap(std::string_view binary, std::string_view element) {
   units_.resize(trie_bytes / 4);
   std::memcpy(units_.data(), binary.data(), trie_bytes);
   replacements_ = binary.substr(trie_bytes);
+  // What follows relies on whole characters; find() sees to it that a replacement begins with one.
+  check_input(is_valid_utf8(replacements_), "{}: the character map holds bytes that are not valid UTF-8",
+              element);
   // Every replacement ends somewhere.
   if (replacements_.empty() || replacements_.back() != '\0') replacements_.push_back('\0');
 }
@@ -61,7 +65,7 @@ Charsmap::Match Charsmap::find(std::string_view text, bool first) const {
     if ((unit >> 8 & 1) == 0) continue;
     if (node >= units_.size()) break;
     const uint32_t value = units_[node] & 0x7FFFFFFFu;
-    if (value >= replacements_.size()) break;
+    if (value >= replacements_.size() || (replacements_[value] & 0xC0) == 0x80) break;
     match.length = i + 1;
     match.replacement = std::string_view(replacements_.data() + value);
     if (first) break;

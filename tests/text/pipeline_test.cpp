@@ -9,6 +9,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/utf8.h"
+#include "megalith/text/charsmap.h"
 #include "megalith/text/tokenizer.h"
 #include "tests/text/fixture.h"
 
@@ -158,6 +159,25 @@ TEST(Pipeline, MutatedFiles) {
   }
   EXPECT_GT(loaded, 100);
   EXPECT_GT(refused, 500);
+}
+
+// Found by tests/fuzz: half a character from a damaged map led the model beyond its piece.
+TEST(Charsmap, GivesWholeCharactersOnly) {
+  const auto map_of = [](uint32_t value, std::string_view replacements) {
+    // The root goes to unit 1 ^ 'a', a leaf whose value is in the unit that it goes to in turn.
+    std::vector<uint32_t> units(256, 0);
+    units[0] = 1u << 10;
+    units[1 ^ 'a'] = (2u << 10) | (1u << 8) | 'a';
+    units[(1 ^ 'a') ^ 2] = (1u << 31) | value;
+    const auto size = static_cast<uint32_t>(units.size() * 4);
+    std::string binary(reinterpret_cast<const char*>(&size), 4);
+    binary.append(reinterpret_cast<const char*>(units.data()), size);
+    return Charsmap(binary.append(replacements), "map");
+  };
+  const std::string_view replacements("x\0\xC3\xA9\0", 5);
+  EXPECT_EQ(map_of(2, replacements).shortest("a").replacement, "\xC3\xA9");
+  EXPECT_EQ(map_of(3, replacements).shortest("a").length, 0u);
+  EXPECT_THROW(map_of(0, std::string_view("\xA9\0", 2)), InputError);
 }
 
 }  // namespace
