@@ -70,7 +70,9 @@ void gptj(ConfigFields& f, ModelConfig& c) {
   if (!f.writing()) {
     check_input(c.num_heads > 0 && c.hidden_size % c.num_heads == 0, "{}: n_embd is not a multiple of n_head",
                 f.where());
-    c.rope_fraction = static_cast<double>(rotary * c.num_heads) / static_cast<double>(c.hidden_size);
+    // In floating point: the sizes are not checked yet, and their product may not fit.
+    c.rope_fraction =
+        static_cast<double>(rotary) * static_cast<double>(c.num_heads) / static_cast<double>(c.hidden_size);
   }
   tied(f, c, false);
   f.optional("embd_pdrop", c.embedding_dropout, 0.0);

@@ -61,6 +61,14 @@ TEST_P(ModelFiles, WeightsSurviveTheWayThroughACheckpointAndBack) {
 
 INSTANTIATE_TEST_SUITE_P(Forms, ModelFiles, ::testing::Values("gpt2_tiny", "llama_tiny"));
 
+// Found by tests/fuzz with sanitizers: the product of two sizes overflowed.
+TEST(HuggingFaceConfig, RefusesAbsurdRotaryColumns) {
+  std::string text = read_file(golden("families") / "gptj" / "config.json");
+  const std::string key = "\"rotary_dim\": ";
+  text.insert(text.find(key) + key.size(), "-922337203685477580");
+  EXPECT_THROW(config_from_hugging_face(text, "config.json"), InputError);
+}
+
 TEST(HuggingFaceConfig, RefusesWhatCouldChangeTheNumbers) {
   const std::string good = read_file(golden("llama_tiny") / "config.json");
   EXPECT_NO_THROW(config_from_hugging_face(good, "config.json"));
