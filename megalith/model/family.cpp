@@ -232,7 +232,10 @@ void gemma(ConfigFields& f, ModelConfig& c) {
 // The scale of attention is one over the root of this, which is not always the head's size.
 void query_scalar(ConfigFields& f, ModelConfig& c) {
   double scalar = std::pow(c.resolved_attention_scale(), -2);
-  if (f.writing() && std::fabs(scalar - std::round(scalar)) < 1e-9) scalar = std::round(scalar);
+  if (f.writing() && std::fabs(scalar - std::round(scalar)) < 1e-6 * scalar) {
+    f.put("query_pre_attn_scalar", std::llround(scalar));  // as transformers wants it; GGUF keeps fp32
+    return;
+  }
   f.optional("query_pre_attn_scalar", scalar, 256.0);
   if (f.writing()) return;
   check_input(scalar > 0, "{}: \"query_pre_attn_scalar\" = {} must be positive", f.where(), scalar);
