@@ -89,7 +89,8 @@ void gpt_neox(ConfigFields& f, ModelConfig& c) {
   bool parallel = c.branches == BranchOrder::parallel;
   f.optional("use_parallel_residual", parallel, true);
   c.branches = parallel ? BranchOrder::parallel : BranchOrder::sequential;
-  rope_fields(f, c, {.fraction = 0.25, .base_key = "rotary_emb_base", .fraction_key = "rotary_pct"});
+  rope_fields(
+      f, c, {.fraction = 0.25, .partial = true, .base_key = "rotary_emb_base", .fraction_key = "rotary_pct"});
   f.bias("attention_bias", c, c.qkv_bias, true);
   c.attention_output_bias = c.qkv_bias;
   tied(f, c, false);
@@ -272,7 +273,7 @@ void gemma3(ConfigFields& f, ModelConfig& c) {
 void phi3(ConfigFields& f, ModelConfig& c) {
   llama_like(f, c, false);
   f.activation("hidden_act", c.activation, true);
-  rope_fields(f, c);
+  rope_fields(f, c, {.partial = true});
   window(f, c);
   f.optional("embd_pdrop", c.embedding_dropout, 0.0);
   f.optional("resid_pdrop", c.hidden_dropout, 0.0);

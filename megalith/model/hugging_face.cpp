@@ -122,6 +122,8 @@ std::string config_to_hugging_face(const ModelConfig& config, DType dtype, const
   json["initializer_range"] = config.init_std;
   json["bos_token_id"] = id(ids.beginning_of_text);
   json["eos_token_id"] = id(ids.end_of_text);
+  // Some classes have one of a larger vocabulary by default.
+  if (!json.contains("pad_token_id")) json["pad_token_id"] = nullptr;
   json["torch_dtype"] = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";
   json["use_cache"] = true;
   return json.dump(2) + "\n";

@@ -112,7 +112,7 @@ Json scaling_to_json(const ModelConfig& config) {
 void rope_fields(ConfigFields& fields, ModelConfig& config, const RopeDefaults& defaults) {
   if (fields.writing()) {
     fields.put(defaults.base_key, config.rope_base);
-    if (config.rope_fraction != 1 || defaults.fraction != 1) {
+    if (defaults.partial) {
       fields.put(defaults.fraction_key, config.rope_fraction);
     }
     fields.put("rope_scaling", scaling_to_json(config));
@@ -127,6 +127,9 @@ void rope_fields(ConfigFields& fields, ModelConfig& config, const RopeDefaults& 
       read_scaling(*json, fields.where() + ": " + key, defaults, config);
     }
   }
+  check_input(defaults.partial || config.rope_fraction == 1,
+              "{}: \"partial_rotary_factor\" = {}; heads of this family rotate whole", fields.where(),
+              config.rope_fraction);
 }
 
 void rope_fields_by_layer(ConfigFields& fields, ModelConfig& config) {

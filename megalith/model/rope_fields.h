@@ -9,6 +9,8 @@ namespace megalith {
 struct RopeDefaults {
   double base = 10000;
   double fraction = 1;
+  /// Whether the family can rotate a part of each head.
+  bool partial = false;
   const char* base_key = "rope_theta";
   const char* fraction_key = "partial_rotary_factor";
 };
