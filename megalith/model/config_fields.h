@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <type_traits>
 
 #include "megalith/base/error.h"
 #include "megalith/model/model_config.h"
@@ -76,7 +77,13 @@ class ConfigFields {
   template <class T>
   T get(const char* key) const {
     try {
-      return json_.at(key).get<T>();
+      const T value = json_.at(key).get<T>();
+      // Sizes are multiplied before they are checked one by one.
+      if constexpr (std::is_same_v<T, int64_t>) {
+        constexpr int64_t kMost = int64_t{1} << 40;
+        check_input(value >= -kMost && value <= kMost, "{}: \"{}\" = {} is absurd", where_, key, value);
+      }
+      return value;
     } catch (const Json::exception&) {
       fail_input("{}: \"{}\" has the wrong type: {}", where_, key, json_.at(key).dump());
     }
