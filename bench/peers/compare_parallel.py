@@ -59,7 +59,7 @@ def main():
     median = {name: statistics.median(figures[name] for figures in rounds) for name in rounds[0]}
     print("| peer | tok/s | Megalith | tok/s | ratio |\n|---|---|---|---|---|")
     for peer in arguments.peers:
-        layout = next(name for name in median if name.startswith(AGAINST[peer]))
+        layout = next(name for name in median if AGAINST[peer] in name)
         ratio = statistics.median(figures[layout] / figures[peer] for figures in rounds)
         print(f"| {peer} | {median[peer]:.0f} | {layout} | {median[layout]:.0f} | {ratio:.2f} |")
 

@@ -1,5 +1,6 @@
 // megalith convert
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "megalith/base/log.h"
 #include "megalith/cli/commands.h"
@@ -25,6 +26,24 @@ GgufType parse_gguf_type(const std::string& text) {
   if (text == "f16" || text == "fp16") return GgufType::f16;
   if (text == "f32" || text == "fp32") return GgufType::f32;
   fail_input("--dtype {}: choose f32, bf16, f16, q8_0 or q4_0", text);
+}
+
+// Before the work starts.
+void list_what_gguf_leaves_out(const ModelDescription& description) {
+  const ModelConfig& config = description.config;
+  if (!config.causal && (config.head != HeadKind::none || config.pooler)) {
+    log_warning("GGUF keeps what makes embeddings: the {} is left out",
+                config.head == HeadKind::none ? "pooler" : "masked-language-model head");
+  }
+  const auto settings = nlohmann::json::parse(description.generation_config, nullptr, false);
+  if (!settings.is_object()) return;
+  std::string names;
+  for (const auto& [key, value] : settings.items()) {
+    // Token ids are kept; the others say nothing about generation.
+    if (key.ends_with("_token_id") || key == "_from_model_config" || key == "transformers_version") continue;
+    names += (names.empty() ? "" : ", ") + key;
+  }
+  if (!names.empty()) log_warning("GGUF has no place for these settings of generation: {}", names);
 }
 
 void run(const Options& options) {
@@ -54,7 +73,8 @@ void run(const Options& options) {
                                      : tokenizer ? tokenizer->to_json()
                                                  : description.tokenizer_json;
   const ModelExtras extras{tokenizer_json, description.chat_template, description.end_of_text,
-                           as_it_is ? tokenizer : std::nullopt};
+                           description.generation_config, as_it_is ? tokenizer : std::nullopt};
+  if (gguf) list_what_gguf_leaves_out(description);
   Arena workspace("workspace");
   const ExecContext exec{workspace, default_threads()};
   const bool streams = options.format != "megalith";

@@ -34,6 +34,8 @@ struct ModelExtras {
   std::string chat_template = {};
   /// Tokens that end a text; empty: those that the tokenizer's names tell.
   std::vector<int32_t> end_of_text = {};
+  /// Settings of generation as JSON (generation_config.json); empty when there are none.
+  std::string generation_config = {};
   /// A tokenizer that was not read from a tokenizer.json, which keeps its scores on the way to GGUF; when
   /// absent, `tokenizer_json` counts.
   std::optional<Tokenizer> tokenizer = std::nullopt;

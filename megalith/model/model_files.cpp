@@ -57,6 +57,14 @@ std::vector<int32_t> end_ids_of(const std::string& text, const std::string& wher
   return result;
 }
 
+// generation_config.json: the model's own settings with the tokens that end a text; empty without either.
+std::string generation_config_of(const ModelExtras& extras) {
+  auto json = nlohmann::ordered_json::parse(extras.generation_config, nullptr, false);
+  if (!json.is_object()) json = nlohmann::ordered_json::object();
+  if (!extras.end_of_text.empty()) json["eos_token_id"] = extras.end_of_text;
+  return json.empty() ? std::string() : json.dump(2) + "\n";
+}
+
 std::vector<int32_t> hugging_face_end_ids(const fs::path& directory) {
   for (const char* name : {kGenerationConfigFile, "config.json"}) {
     std::vector<int32_t> ids = end_ids_of(optional_file(directory / name), (directory / name).string());
@@ -123,7 +131,8 @@ ModelDescription describe_model(const fs::path& path) {
     description.step = reader.step();
     if (reader.has_file("tokenizer.json")) description.tokenizer_json = reader.read_file("tokenizer.json");
     if (reader.has_file(kGenerationConfigFile)) {
-      description.end_of_text = end_ids_of(reader.read_file(kGenerationConfigFile), kGenerationConfigFile);
+      description.generation_config = reader.read_file(kGenerationConfigFile);
+      description.end_of_text = end_ids_of(description.generation_config, kGenerationConfigFile);
     }
     if (reader.has_file(kChatTemplateFile)) description.chat_template = reader.read_file(kChatTemplateFile);
     return description;
@@ -148,6 +157,7 @@ ModelDescription describe_model(const fs::path& path) {
     }
   }
   description.end_of_text = hugging_face_end_ids(path);
+  description.generation_config = optional_file(path / kGenerationConfigFile);
   description.chat_template = hugging_face_chat_template(path);
   return description;
 }
@@ -262,10 +272,8 @@ void save_hugging_face(const LoadedModel& loaded, const ModelExtras& extras, DTy
   writer.finish();
   fs::rename(partial, directory / "model.safetensors");
   if (!extras.tokenizer_json.empty()) write_file_atomic(directory / "tokenizer.json", extras.tokenizer_json);
-  if (!extras.end_of_text.empty()) {
-    write_file_atomic(directory / kGenerationConfigFile,
-                      nlohmann::json{{"eos_token_id", extras.end_of_text}}.dump(2) + "\n");
-  }
+  const std::string generation_config = generation_config_of(extras);
+  if (!generation_config.empty()) write_file_atomic(directory / kGenerationConfigFile, generation_config);
   if (!extras.chat_template.empty()) {
     write_file_atomic(directory / "tokenizer_config.json",
                       nlohmann::json{{"chat_template", extras.chat_template},
@@ -292,10 +300,8 @@ void save_model_checkpoint(const LoadedModel& loaded, const ModelExtras& extras,
   writer.write_file("model.toml", model_config_to_toml(loaded.config()));
   if (!extras.tokenizer_json.empty()) writer.write_file("tokenizer.json", extras.tokenizer_json);
   if (!extras.chat_template.empty()) writer.write_file(kChatTemplateFile, extras.chat_template);
-  if (!extras.end_of_text.empty()) {
-    writer.write_file(kGenerationConfigFile,
-                      nlohmann::json{{"eos_token_id", extras.end_of_text}}.dump() + "\n");
-  }
+  const std::string generation_config = generation_config_of(extras);
+  if (!generation_config.empty()) writer.write_file(kGenerationConfigFile, generation_config);
   writer.commit(0, state_json);
 }
 

@@ -40,6 +40,8 @@ struct ModelDescription {
   std::string tokenizer_error;
   /// Tokens that end a text, where the files name them; else the tokenizer's end-of-document token does.
   std::vector<int32_t> end_of_text;
+  /// Text of generation_config.json; empty when there is none.
+  std::string generation_config;
   /// Jinja template that makes a prompt of a conversation; empty when there is none.
   std::string chat_template;
   /// Of a checkpoint.

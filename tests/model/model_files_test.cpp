@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <cstdlib>
 
 #include "megalith/base/error.h"
@@ -127,6 +129,23 @@ TEST(HuggingFaceConfig, ExportHoldsEveryChoice) {
   ModelConfig odd = config;
   odd.norm = NormKind::layer;
   EXPECT_THROW(config_to_hugging_face(odd, DType::f32, {}), InputError);
+}
+
+TEST(ModelExtras, SettingsOfGenerationGoAlong) {
+  Arena workspace("workspace");
+  const ExecContext exec{workspace, 1};
+  const LoadedModel model(describe_model(golden("llama_tiny")), DType::f32, exec);
+  const ModelExtras extras{.end_of_text = {3, 5},
+                           .generation_config = R"({"temperature": 0.6, "top_k": 20, "eos_token_id": 7})"};
+  const fs::path checkpoint = scratch("settings_checkpoint"), directory = scratch("settings_hf");
+  save_model_checkpoint(model, extras, checkpoint, "{}");
+  const ModelDescription description = describe_model(checkpoint);
+  EXPECT_EQ(description.end_of_text, (std::vector<int32_t>{3, 5}));
+  save_hugging_face(
+      model, {.end_of_text = description.end_of_text, .generation_config = description.generation_config},
+      DType::f32, directory);
+  const auto json = nlohmann::json::parse(read_file(directory / "generation_config.json"));
+  EXPECT_EQ(json, nlohmann::json::parse(R"({"temperature": 0.6, "top_k": 20, "eos_token_id": [3, 5]})"));
 }
 
 TEST(ModelPaths, ErrorsSayWhatThePathIsNot) {
