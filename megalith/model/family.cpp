@@ -10,6 +10,12 @@ namespace megalith {
 
 namespace {
 
+// A field of old or odd files, which is not written.
+template <class T>
+void only_if_there(ConfigFields& f, const char* key, T value) {
+  if (f.find(key) != nullptr) f.fixed(key, value);
+}
+
 // Sizes under the names that most families use.
 void sizes(ConfigFields& f, ModelConfig& c) {
   f.required("vocab_size", c.vocab_size);
@@ -165,7 +171,7 @@ void llama(ConfigFields& f, ModelConfig& c) {
   f.bias("attention_bias", c, c.qkv_bias, false);
   c.attention_output_bias = c.qkv_bias;
   f.bias("mlp_bias", c, c.ffn_bias, false);
-  if (f.json().contains("rope_interleaved")) f.fixed("rope_interleaved", false);
+  only_if_there(f, "rope_interleaved", false);
   f.ignore({"is_llama_config", "transformers.js_config"});
 }
 
@@ -219,10 +225,7 @@ void gemma_like(ConfigFields& f, ModelConfig& c) {
   f.bias("attention_bias", c, c.qkv_bias, false);
   c.attention_output_bias = c.qkv_bias;
   if (!f.writing()) c.embedding_scale = std::sqrt(static_cast<double>(c.hidden_size));
-  for (const char* key : {"use_bidirectional_attention"}) {
-    if (f.json().contains(key) && !f.json().at(key).is_null()) f.fixed(key, false);
-    f.ignore({key});
-  }
+  only_if_there(f, "use_bidirectional_attention", false);
 }
 
 void gemma(ConfigFields& f, ModelConfig& c) {
@@ -278,7 +281,7 @@ void phi3(ConfigFields& f, ModelConfig& c) {
   f.optional("embd_pdrop", c.embedding_dropout, 0.0);
   f.optional("resid_pdrop", c.hidden_dropout, 0.0);
   if (f.writing()) f.put("original_max_position_embeddings", c.rope_original_positions);
-  if (f.json().contains("attention_bias")) f.fixed("attention_bias", false);
+  only_if_there(f, "attention_bias", false);
   f.ignore({"auto_map"});
 }
 
@@ -295,8 +298,8 @@ void starcoder2(ConfigFields& f, ModelConfig& c) {
   f.optional("attention_dropout", c.attention_dropout, 0.0);
   f.optional("residual_dropout", c.hidden_dropout, 0.0);
   f.optional("embedding_dropout", c.embedding_dropout, 0.0);
-  if (f.json().contains("mlp_type")) f.fixed("mlp_type", std::string("default"));
-  if (f.json().contains("norm_type")) f.fixed("norm_type", std::string("layer_norm"));
+  only_if_there(f, "mlp_type", std::string("default"));
+  only_if_there(f, "norm_type", std::string("layer_norm"));
 }
 
 // Which head the class of the file has.
