@@ -72,6 +72,8 @@ void run_perplexity(Options options) {
     text = read_file(options.input);
   }
   check_input(!text.empty(), "{}: there is no text", options.input == "-" ? "standard input" : options.input);
+  check_input(!options.baselines || options.model.dtype != "stored",
+              "--baselines gives the model fresh weights, which --dtype stored leaves in their files");
   OpenModel open(options.model);
   if (!options.window_given) options.perplexity.window = open.model.config().max_positions;
   if (!options.stride_given) options.perplexity.stride = std::max<int64_t>(1, options.perplexity.window / 2);

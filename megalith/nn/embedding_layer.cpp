@@ -40,19 +40,32 @@ AddedEmbeddings EmbeddingLayer::added(const TokenBatch& batch) const {
   return added;
 }
 
+void EmbeddingLayer::embed(const ExecContext& exec, const TokenBatch& batch, const Dropout& mask,
+                           TensorView y) const {
+  const float scale = static_cast<float>(options_.scale);
+  if (token_.encoded == nullptr) {
+    embedding_forward(exec, batch.token_ids, token_.value, scale, added(batch), mask, y);
+    return;
+  }
+  ArenaScope scope(exec.workspace);
+  const TensorView tokens = exec.workspace.allocate(DType::f32, {batch.rows(), options_.hidden});
+  look_up(exec, batch.token_ids, *token_.encoded, tokens);
+  embedding_finish(exec, tokens, scale, added(batch), mask, y);
+}
+
 void EmbeddingLayer::forward(const Pass& pass, TensorView y) const {
   const TokenBatch& batch = pass.batch;
   const TensorView sum = norm_ ? pass.saved.push(y.dtype(), y.shape()) : y;
   const Dropout mask = norm_ ? Dropout() : dropout(pass);
-  const float scale = static_cast<float>(options_.scale);
   if (tensor_.size() == 1) {
-    embedding_forward(pass.exec, batch.token_ids, token_.value, scale, added(batch), mask, sum);
+    embed(pass.exec, batch, mask, sum);
   } else {
     ArenaScope scope(pass.exec.workspace);
     const TensorView tokens = pass.exec.workspace.allocate(y.dtype(), {batch.rows(), options_.hidden});
     embedding_lookup_part(pass.exec, batch.token_ids, token_.value, share_.part, tokens);
     tensor_.reduce(pass.exec, tokens);
-    embedding_finish(pass.exec, tensor_.own_rows(tokens), scale, added(batch), mask, sum);
+    embedding_finish(pass.exec, tensor_.own_rows(tokens), static_cast<float>(options_.scale), added(batch),
+                     mask, sum);
   }
   if (!norm_) return;
   norm_->forward(pass.exec, sum, y, pass.saved);
@@ -114,15 +127,7 @@ void EmbeddingLayer::add_lookup_gradient(const ExecContext& exec) {
 }
 
 void EmbeddingLayer::forward_only(const ExecContext& exec, const TokenBatch& batch, TensorView y) const {
-  const float scale = static_cast<float>(options_.scale);
-  if (token_.encoded != nullptr) {
-    ArenaScope scope(exec.workspace);
-    const TensorView tokens = exec.workspace.allocate(DType::f32, {batch.rows(), options_.hidden});
-    look_up(exec, batch.token_ids, *token_.encoded, tokens);
-    embedding_finish(exec, tokens, scale, added(batch), Dropout(), y);
-  } else {
-    embedding_forward(exec, batch.token_ids, token_.value, scale, added(batch), Dropout(), y);
-  }
+  embed(exec, batch, Dropout(), y);
   if (norm_) norm_->forward_only(exec, y, y);
 }
 

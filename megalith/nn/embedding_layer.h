@@ -53,6 +53,8 @@ class EmbeddingLayer {
  private:
   AddedEmbeddings added(const TokenBatch& batch) const;
   Dropout dropout(const Pass& pass) const;
+  /// With the whole token table, before the norm.
+  void embed(const ExecContext& exec, const TokenBatch& batch, const Dropout& mask, TensorView y) const;
 
   EmbeddingOptions options_;
   TensorParallel tensor_;

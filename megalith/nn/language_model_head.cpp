@@ -79,7 +79,7 @@ TensorView LanguageModelHead::allocate_logits(const ExecContext& exec, DType dty
 }
 
 void LanguageModelHead::project(const ExecContext& exec, TensorView x, TensorView logits) const {
-  linear_forward(exec, x, projection().value, bias(), logits);
+  product_forward(exec, x, projection(), bias(), logits);
   apply_logit_rule(exec, options_.logit_rule, logits);
 }
 
@@ -157,8 +157,7 @@ void LanguageModelHead::logits(const ExecContext& exec, TensorView hidden, Tenso
     input = exec.workspace.allocate(hidden.dtype(), hidden.shape());
     transform_->forward(exec, hidden, input, nullptr);
   }
-  product_forward(exec, input, projection(), bias(), logits);
-  apply_logit_rule(exec, options_.logit_rule, logits);
+  project(exec, input, logits);
 }
 
 void LanguageModelHead::visit(const ParameterVisitor& visitor) {

@@ -285,5 +285,19 @@ TEST(Perplexity, EveryWindowBeginsAsTextsDo) {
   EXPECT_NEAR(whole.negative_log_likelihood, sum, 1e-4);
 }
 
+// Weights that stay in their files give the same numbers, tied and untied.
+TEST(Perplexity, WeightsAsStoredGiveTheSameBits) {
+  for (const bool tied : {true, false}) {
+    ModelConfig config = small_config();
+    config.tied_embeddings = tied;
+    const Scene scene = random_scene(config);
+    const LoadedModel stored(scene.description, DType::f32, scene.exec, WeightForm::as_stored);
+    const std::string text = english(200);
+    const PerplexityOptions options{.window = 40, .stride = 20};
+    EXPECT_EQ(perplexity(stored, scene.tokenizer, text, options, scene.exec).negative_log_likelihood,
+              perplexity(scene.model, scene.tokenizer, text, options, scene.exec).negative_log_likelihood);
+  }
+}
+
 }  // namespace
 }  // namespace megalith
