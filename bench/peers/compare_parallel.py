@@ -12,22 +12,14 @@ against DeepSpeed.
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from processes import run
+
 HERE = Path(__file__).resolve().parent
 AGAINST = {"ddp": "ZeRO 0", "fsdp": "ZeRO 3", "deepspeed": "ZeRO 2"}
-
-
-def run(command):
-    command = [str(part) for part in command]
-    print("+", " ".join(command), file=sys.stderr, flush=True)
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"compare_parallel: exit status {done.returncode} from: {' '.join(command)}\n{done.stderr[-2000:]}")
-    return done.stdout
 
 
 def measure(arguments, system):

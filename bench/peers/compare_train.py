@@ -14,10 +14,11 @@ import argparse
 import itertools
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from processes import run
 
 HERE = Path(__file__).resolve().parent
 RECIPE = HERE.parents[1] / "recipes" / "gpt2-124m.toml"
@@ -40,15 +41,6 @@ def megalith_command(arguments, precision, tokens, json_path):
 def pytorch_command(arguments, mode, precision, tokens):
     return [sys.executable, HERE / "pytorch_gpt2.py", "--precision", precision, "--batch", arguments.batch, "--tokens",
             tokens, "--steps", arguments.steps, "--threads", arguments.threads, *PYTORCH_MODES[mode]]
-
-
-def run(command):
-    command = [str(part) for part in command]
-    print("+", " ".join(command), file=sys.stderr, flush=True)
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"compare_train: exit status {done.returncode} from: {' '.join(command)}\n{done.stderr[-2000:]}")
-    return done.stdout
 
 
 def measure(arguments, system, precision, tokens):
