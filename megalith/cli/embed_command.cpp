@@ -51,7 +51,7 @@ void run(const Options& options) {
   if (!options.pooling.empty()) embed.pooling = parse_pooling(options.pooling);
   if (options.max_tokens > 0) embed.max_tokens = options.max_tokens;
   if (options.no_normalize) embed.normalize = false;
-  const Embedder embedder(open.model, open.tokenizer, open.exec, embed);
+  Embedder embedder(open.model, open.tokenizer, open.exec, embed);
   Progress progress("embedding", ProgressUnit::count, texts.size());
   for (size_t first = 0; first < texts.size(); first += kBatch) {
     const std::vector<std::string> batch(

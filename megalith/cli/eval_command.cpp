@@ -72,7 +72,7 @@ void run_perplexity(Options options) {
     text = read_file(options.input);
   }
   check_input(!text.empty(), "{}: there is no text", options.input == "-" ? "standard input" : options.input);
-  check_input(!options.baselines || options.model.dtype != "stored",
+  check_input(!options.baselines || !options.model.as_stored(),
               "--baselines gives the model fresh weights, which --dtype stored leaves in their files");
   OpenModel open(options.model);
   if (!options.window_given) options.perplexity.window = open.model.config().max_positions;

@@ -33,18 +33,27 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->check(whole_number(0, 4096));
 }
 
-DType parse_dtype(const std::string& text) {
+DType parse_dtype(const std::string& text, const char* others) {
   if (text == "f32" || text == "fp32") return DType::f32;
   if (text == "bf16") return DType::bf16;
   if (text == "f16" || text == "fp16") return DType::f16;
-  fail_input("--dtype {}: choose f32, bf16 or f16", text);
+  fail_input("--dtype {}: choose {}f32, bf16 or f16", text, others);
 }
+
+namespace {
+
+DType compute_type(const ModelOptions& options) {
+  if (options.as_stored()) return DType::f32;
+  return parse_dtype(options.dtype, "stored, ");
+}
+
+}  // namespace
 
 OpenModel::OpenModel(const ModelOptions& options)
     : exec{workspace, options.threads > 0 ? options.threads : default_threads()},
       description(describe_model(options.model)),
       tokenizer(tokenizer_of(options, description)),
-      model(description, options.dtype == "stored" ? DType::f32 : parse_dtype(options.dtype), exec,
-            options.dtype == "stored" ? WeightForm::as_stored : WeightForm::copied) {}
+      model(description, compute_type(options), exec,
+            options.as_stored() ? WeightForm::as_stored : WeightForm::copied) {}
 
 }  // namespace megalith

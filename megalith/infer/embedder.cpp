@@ -82,28 +82,17 @@ Embedder::Embedder(const LoadedModel& model, const Tokenizer& tokenizer, const E
               "pooling = pooler: the model has no pooler; choose mean, first or last");
 }
 
-std::vector<int32_t> Embedder::tokens_of(const std::string& text) const {
+std::vector<int32_t> Embedder::tokens_of(const std::string& text) {
   EncodeOptions encode;
   encode.add_special = true;
   std::vector<int32_t> ids = tokenizer_.encode(text, encode);
-  const size_t most = static_cast<size_t>(options_.max_tokens);
-  if (ids.size() <= most) return ids;
+  if (ids.size() <= static_cast<size_t>(options_.max_tokens)) return ids;
   ++cut_;
-  // What the tokenizer puts behind a text stays behind it.
-  const std::vector<int32_t> bare = tokenizer_.encode(text, EncodeOptions{});
-  size_t behind = 0;
-  if (ids.size() > bare.size()) {
-    const auto at = std::search(ids.begin(), ids.end(), bare.begin(), bare.end());
-    behind = static_cast<size_t>(ids.end() - at) - bare.size();
-  }
-  check_input(behind < most, "max-tokens {} leaves no room for the text", most);
-  const std::vector<int32_t> tail(ids.end() - static_cast<std::ptrdiff_t>(behind), ids.end());
-  ids.resize(most - behind);
-  ids.insert(ids.end(), tail.begin(), tail.end());
-  return ids;
+  encode.max_tokens = static_cast<size_t>(options_.max_tokens);
+  return tokenizer_.encode(text, encode);
 }
 
-std::vector<float> Embedder::embed(const std::vector<std::string>& texts) const {
+std::vector<float> Embedder::embed(const std::vector<std::string>& texts) {
   std::vector<std::vector<int32_t>> ids;
   for (size_t i = 0; i < texts.size(); ++i) {
     ids.push_back(tokens_of(texts[i]));

@@ -39,13 +39,13 @@ class Embedder {
 
   /// Vectors [texts, C], one after the other. A text's vector does not depend on the others. Throws
   /// InputError naming the text (from 0) that has no tokens.
-  std::vector<float> embed(const std::vector<std::string>& texts) const;
+  std::vector<float> embed(const std::vector<std::string>& texts);
   /// Texts that were cut so far.
   int64_t cut() const { return cut_; }
   int64_t size() const { return model_.config().hidden_size; }
 
  private:
-  std::vector<int32_t> tokens_of(const std::string& text) const;
+  std::vector<int32_t> tokens_of(const std::string& text);
   // Texts first .. end-1 as documents of one sequence.
   void embed_pack(const std::vector<std::vector<int32_t>>& ids, size_t first, size_t end,
                   float* vectors) const;
@@ -54,7 +54,7 @@ class Embedder {
   const Tokenizer& tokenizer_;
   const ExecContext& exec_;
   EmbedOptions options_;
-  mutable int64_t cut_ = 0;
+  int64_t cut_ = 0;
 };
 
 }  // namespace megalith

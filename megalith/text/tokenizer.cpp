@@ -231,16 +231,29 @@ std::pair<size_t, size_t> count_spaces(std::string_view text) {
   return {leading, last == std::string_view::npos ? text.size() : text.size() - 1 - last};
 }
 
-// Cuts ids (or spans) to what a file's truncation leaves beside `added` more tokens.
+// What is asked for: the caller's length, or what the file sets; nothing when neither holds.
+std::optional<Truncation> truncation_of(const EncodeOptions& options,
+                                        const TokenizerDescription& description) {
+  std::optional<Truncation> truncation;
+  if (options.truncate || options.max_tokens > 0) truncation = description.truncation;
+  if (options.max_tokens == 0) return truncation;
+  if (!truncation) truncation.emplace();
+  truncation->maximum_length = static_cast<int64_t>(options.max_tokens);
+  return truncation;
+}
+
+// Cuts ids (or spans) to what is left beside `added` more tokens.
 template <class T>
-void truncate(std::vector<T>& tokens, size_t begin, const Truncation& truncation, size_t added) {
-  const auto longest = static_cast<size_t>(truncation.maximum_length);
+void truncate(std::vector<T>& tokens, size_t begin, const std::optional<Truncation>& truncation,
+              size_t added) {
+  if (!truncation) return;
+  const auto longest = static_cast<size_t>(truncation->maximum_length);
   const size_t room = longest > added ? longest - added : 0;
   const size_t count = tokens.size() - begin;
   if (count <= room) return;
   const auto first = tokens.begin() + static_cast<ptrdiff_t>(begin);
   const auto gone = static_cast<ptrdiff_t>(count - room);
-  if (truncation.from_left) {
+  if (truncation->from_left) {
     tokens.erase(first, first + gone);
   } else {
     tokens.resize(begin + room);
@@ -347,7 +360,7 @@ void Tokenizer::Implementation::split_added(std::string_view text, bool parse_sp
 void Tokenizer::Implementation::finish_ids(const EncodeOptions& options, size_t begin, size_t text_begin,
                                            std::vector<int32_t>& ids) const {
   const size_t around = options.add_special ? prefix_ids.size() + suffix_ids.size() : 0;
-  if (options.truncate && description.truncation) truncate(ids, text_begin, *description.truncation, around);
+  truncate(ids, text_begin, truncation_of(options, description), around);
   if (options.add_special) ids.insert(ids.end(), suffix_ids.begin(), suffix_ids.end());
   if (options.pad && description.padding)
     megalith::pad(ids, begin, *description.padding, description.padding->id);
@@ -424,7 +437,7 @@ std::vector<TokenSpan> Tokenizer::encode_with_offsets(std::string_view text,
   // Nothing of the text belongs to what stands around it.
   const TokenizerDescription& description = parts.description;
   const size_t around = options.add_special ? parts.prefix_ids.size() + parts.suffix_ids.size() : 0;
-  if (options.truncate && description.truncation) truncate(spans, 0, *description.truncation, around);
+  truncate(spans, 0, truncation_of(options, description), around);
   if (options.add_special) {
     std::vector<TokenSpan> before;
     for (const int32_t id : parts.prefix_ids) before.push_back({.id = id});
@@ -494,37 +507,6 @@ std::vector<int32_t> Tokenizer::encode_parallel(std::string_view text, int threa
   return ids;
 }
 
-std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
-  const Implementation& parts = *implementation_;
-  std::string text;
-  const bool joins = parts.byte_level && parts.decoder.joins_bytes();
-  const auto stream = joins ? nullptr : parts.decoder.start();
-  for (const int32_t id : ids) {
-    const std::string_view bytes = token_bytes(id);
-    if (skip_special && is_special(id)) continue;
-    if (joins) {
-      text.append(bytes);
-    } else {
-      parts.decode_token(*stream, id, text);
-    }
-  }
-  if (stream) stream->finish(text);
-  return text;
-}
-
-void Tokenizer::Implementation::decode_token(DecodeStream& stream, int32_t id, std::string& text) const {
-  if (added[static_cast<size_t>(id)]) {
-    const auto normalized = added_as_normalized.find(id);
-    stream.token(
-        normalized == added_as_normalized.end() ? pieces.bytes(id) : std::string_view(normalized->second),
-        true, text);
-  } else if (byte_level) {
-    stream.token(spell_bytes(pieces.bytes(id)), false, text);
-  } else {
-    stream.token(pieces.bytes(id), false, text);
-  }
-}
-
 std::string_view Tokenizer::token_bytes(int32_t id) const {
   check_input(has_id(id), "token id {} is not in the tokenizer (ids go from 0 to {})", id, vocab_size() - 1);
   return implementation_->pieces.bytes(id);
@@ -561,44 +543,6 @@ std::optional<int32_t> Tokenizer::end_of_document() const {
 std::optional<int32_t> Tokenizer::beginning_of_text() const {
   if (implementation_->prefix_ids.empty()) return std::nullopt;
   return implementation_->prefix_ids.front();
-}
-
-StreamingDecoder::StreamingDecoder(const Tokenizer& tokenizer, bool skip_special)
-    : tokenizer_(&tokenizer), skip_special_(skip_special) {
-  const Tokenizer::Implementation& parts = *tokenizer.implementation_;
-  if (!parts.byte_level || !parts.decoder.joins_bytes()) stream_ = parts.decoder.start();
-}
-StreamingDecoder::StreamingDecoder(StreamingDecoder&&) noexcept = default;
-StreamingDecoder& StreamingDecoder::operator=(StreamingDecoder&&) noexcept = default;
-StreamingDecoder::~StreamingDecoder() = default;
-
-void StreamingDecoder::decode(int32_t id) {
-  const std::string_view bytes = tokenizer_->token_bytes(id);
-  if (skip_special_ && tokenizer_->is_special(id)) return;
-  if (stream_) {
-    tokenizer_->implementation_->decode_token(*stream_, id, pending_);
-  } else {
-    pending_.append(bytes);
-  }
-}
-
-void StreamingDecoder::follow(std::span<const int32_t> ids) {
-  for (const int32_t id : ids) push(id);
-}
-
-std::string StreamingDecoder::push(int32_t id) {
-  decode(id);
-  const size_t complete = complete_utf8_prefix(pending_);
-  std::string text = replace_invalid_utf8(std::string_view(pending_).substr(0, complete));
-  pending_.erase(0, complete);
-  return text;
-}
-
-std::string StreamingDecoder::flush() {
-  if (stream_) stream_->finish(pending_);
-  std::string text = replace_invalid_utf8(pending_);
-  pending_.clear();
-  return text;
 }
 
 }  // namespace megalith

@@ -41,6 +41,8 @@ struct EncodeOptions {
   /// Whether the text is cut, or filled up with padding, to the length that the file sets (if it does).
   bool truncate = false;
   bool pad = false;
+  /// Cuts the text to so many tokens, those around it included, whatever the file sets; 0 does not.
+  size_t max_tokens = 0;
 };
 
 struct TokenizerDescription;

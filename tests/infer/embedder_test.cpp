@@ -98,7 +98,7 @@ TEST_F(EmbedderTest, LongTextsAreCutBeforeWhatEndsThem) {
   for (int i = 0; i < 50; ++i) text += "w9 ";
   EmbedOptions options;
   options.max_tokens = 6;
-  const Embedder embedder(model, tokenizer, exec, options);
+  Embedder embedder(model, tokenizer, exec, options);
   EXPECT_EQ(embedder.embed({text}), embed({"w9 w9 w9 w9"}));
   EXPECT_EQ(embedder.cut(), 1);
   options.max_tokens = 33;  // one more than the model's positions
