@@ -319,7 +319,11 @@ int main(int argc, char** argv) {
   app.add_option("--shrink", options.shrink, "Makes this fault smaller, as FILE.small");
   app.add_option("--tests", options.tests, "Directory tests/ of the sources (else MEGALITH_TEST_DATA)");
   CLI11_PARSE(app, argc, argv);
-  std::string scratch = "/dev/shm/megalith-fuzz-XXXXXX";
+  // Millions of small files: in memory where there is such a place.
+  const std::filesystem::path memory = "/dev/shm";
+  std::string scratch =
+      (std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path()) /
+      "megalith-fuzz-XXXXXX";
   if (::mkdtemp(scratch.data()) == nullptr) {
     fmt::print(stderr, "cannot make {}\n", scratch);
     return 1;
