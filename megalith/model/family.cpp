@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "megalith/model/family_names.h"
 #include "megalith/model/rope_fields.h"
 
 namespace megalith {
@@ -42,7 +43,8 @@ void window(ConfigFields& f, ModelConfig& c, int64_t absent = 0) {
   if (!f.writing() && !given) c.window = absent;
 }
 
-void gpt2(ConfigFields& f, ModelConfig& c) {
+// What GPT-2 and GPT-J share.
+void gpt_fields(ConfigFields& f, ModelConfig& c) {
   f.required("vocab_size", c.vocab_size);
   f.required("n_embd", c.hidden_size);
   f.required("n_layer", c.num_layers);
@@ -51,6 +53,12 @@ void gpt2(ConfigFields& f, ModelConfig& c) {
   f.optional<int64_t>("n_inner", c.ffn_hidden_size, 0);
   f.required("layer_norm_epsilon", c.norm_epsilon);
   f.activation("activation_function", c.activation, false);
+  f.ignore({"n_ctx", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+            "summary_use_proj"});
+}
+
+void gpt2(ConfigFields& f, ModelConfig& c) {
+  gpt_fields(f, c);
   tied(f, c, true);
   f.optional("embd_pdrop", c.embedding_dropout, 0.1);
   f.optional("attn_pdrop", c.attention_dropout, 0.1);
@@ -58,19 +66,11 @@ void gpt2(ConfigFields& f, ModelConfig& c) {
   f.fixed("scale_attn_weights", true);
   f.fixed("scale_attn_by_inverse_layer_idx", false);
   f.fixed("add_cross_attention", false);
-  f.ignore({"n_ctx", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
-            "summary_proj_to_labels", "summary_type", "summary_use_proj"});
+  f.ignore({"reorder_and_upcast_attn"});
 }
 
 void gptj(ConfigFields& f, ModelConfig& c) {
-  f.required("vocab_size", c.vocab_size);
-  f.required("n_embd", c.hidden_size);
-  f.required("n_layer", c.num_layers);
-  f.required("n_head", c.num_heads);
-  f.required("n_positions", c.max_positions);
-  f.optional<int64_t>("n_inner", c.ffn_hidden_size, 0);
-  f.required("layer_norm_epsilon", c.norm_epsilon);
-  f.activation("activation_function", c.activation, false);
+  gpt_fields(f, c);
   int64_t rotary = c.rotary_columns();
   f.required("rotary_dim", rotary);
   if (!f.writing()) {
@@ -84,8 +84,7 @@ void gptj(ConfigFields& f, ModelConfig& c) {
   f.optional("embd_pdrop", c.embedding_dropout, 0.0);
   f.optional("attn_pdrop", c.attention_dropout, 0.0);
   f.optional("resid_pdrop", c.hidden_dropout, 0.0);
-  f.ignore({"n_ctx", "rotary", "scale_attn_weights", "summary_activation", "summary_first_dropout",
-            "summary_proj_to_labels", "summary_type", "summary_use_proj", "tokenizer_class"});
+  f.ignore({"rotary", "scale_attn_weights", "tokenizer_class"});
 }
 
 void gpt_neox(ConfigFields& f, ModelConfig& c) {
@@ -354,189 +353,6 @@ void roberta(ConfigFields& f, ModelConfig& c) {
   encoder(f, c);
   encoder_head(f, c, "RobertaModel", "RobertaForMaskedLM");
 }
-
-constexpr auto kPlain = NameRule::plain;
-constexpr auto kTransposed = NameRule::transposed;
-constexpr auto kByHead = NameRule::by_head;
-constexpr auto kFromTwo = NameRule::positions_from_two;
-constexpr auto kFromOne = NameRule::from_one;
-
-constexpr NameRule kGpt2Names[] = {
-    {"embedding.token.*", "transformer.wte.*"},
-    {"embedding.position.*", "transformer.wpe.*"},
-    {"layers.#.attention_norm.*", "transformer.h.#.ln_1.*"},
-    {"layers.#.attention.query_key_value.*", "transformer.h.#.attn.c_attn.*", kTransposed},
-    {"layers.#.attention.output.*", "transformer.h.#.attn.c_proj.*", kTransposed},
-    {"layers.#.feed_forward_norm.*", "transformer.h.#.ln_2.*"},
-    {"layers.#.feed_forward.up.*", "transformer.h.#.mlp.c_fc.*", kTransposed},
-    {"layers.#.feed_forward.down.*", "transformer.h.#.mlp.c_proj.*", kTransposed},
-    {"final_norm.*", "transformer.ln_f.*"},
-    {"head.*", "lm_head.*"},
-};
-
-constexpr NameRule kGptjNames[] = {
-    {"embedding.token.*", "transformer.wte.*"},
-    {"layers.#.attention_norm.*", "transformer.h.#.ln_1.*"},
-    {"layers.#.attention.query_key_value.*",
-     "transformer.h.#.attn.q_proj.*|transformer.h.#.attn.k_proj.*|transformer.h.#.attn.v_proj.*"},
-    {"layers.#.attention.output.*", "transformer.h.#.attn.out_proj.*"},
-    {"layers.#.feed_forward.up.*", "transformer.h.#.mlp.fc_in.*"},
-    {"layers.#.feed_forward.down.*", "transformer.h.#.mlp.fc_out.*"},
-    {"final_norm.*", "transformer.ln_f.*"},
-    {"head.*", "lm_head.*"},
-};
-
-constexpr NameRule kGptNeoxNames[] = {
-    {"embedding.token.*", "gpt_neox.embed_in.*"},
-    {"layers.#.attention_norm.*", "gpt_neox.layers.#.input_layernorm.*"},
-    {"layers.#.attention.query_key_value.*", "gpt_neox.layers.#.attention.query_key_value.*", kByHead},
-    {"layers.#.attention.output.*", "gpt_neox.layers.#.attention.dense.*"},
-    {"layers.#.feed_forward_norm.*", "gpt_neox.layers.#.post_attention_layernorm.*"},
-    {"layers.#.feed_forward.up.*", "gpt_neox.layers.#.mlp.dense_h_to_4h.*"},
-    {"layers.#.feed_forward.down.*", "gpt_neox.layers.#.mlp.dense_4h_to_h.*"},
-    {"final_norm.*", "gpt_neox.final_layer_norm.*"},
-    {"head.*", "embed_out.*"},
-};
-
-constexpr NameRule kOptNames[] = {
-    {"embedding.token.*", "model.decoder.embed_tokens.*"},
-    {"embedding.position.*", "model.decoder.embed_positions.*", kFromTwo},
-    {"layers.#.attention_norm.*", "model.decoder.layers.#.self_attn_layer_norm.*"},
-    {"layers.#.attention.query_key_value.*",
-     "model.decoder.layers.#.self_attn.q_proj.*|model.decoder.layers.#.self_attn.k_proj.*|"
-     "model.decoder.layers.#.self_attn.v_proj.*"},
-    {"layers.#.attention.output.*", "model.decoder.layers.#.self_attn.out_proj.*"},
-    {"layers.#.feed_forward_norm.*", "model.decoder.layers.#.final_layer_norm.*"},
-    {"layers.#.feed_forward.up.*", "model.decoder.layers.#.fc1.*"},
-    {"layers.#.feed_forward.down.*", "model.decoder.layers.#.fc2.*"},
-    {"final_norm.*", "model.decoder.final_layer_norm.*"},
-    {"head.*", "lm_head.*"},
-};
-
-constexpr NameRule kBloomNames[] = {
-    {"embedding.token.*", "transformer.word_embeddings.*"},
-    {"embedding.norm.*", "transformer.word_embeddings_layernorm.*"},
-    {"layers.#.attention_norm.*", "transformer.h.#.input_layernorm.*"},
-    {"layers.#.attention.query_key_value.*", "transformer.h.#.self_attention.query_key_value.*", kByHead},
-    {"layers.#.attention.output.*", "transformer.h.#.self_attention.dense.*"},
-    {"layers.#.feed_forward_norm.*", "transformer.h.#.post_attention_layernorm.*"},
-    {"layers.#.feed_forward.up.*", "transformer.h.#.mlp.dense_h_to_4h.*"},
-    {"layers.#.feed_forward.down.*", "transformer.h.#.mlp.dense_4h_to_h.*"},
-    {"final_norm.*", "transformer.ln_f.*"},
-    {"head.*", "lm_head.*"},
-};
-
-// LLaMA, Mistral, Qwen.
-constexpr NameRule kLlamaNames[] = {
-    {"embedding.token.*", "model.embed_tokens.*"},
-    {"layers.#.attention_norm.*", "model.layers.#.input_layernorm.*"},
-    {"layers.#.attention.query_key_value.*",
-     "model.layers.#.self_attn.q_proj.*|model.layers.#.self_attn.k_proj.*|model.layers.#.self_attn.v_proj.*"},
-    {"layers.#.attention.query_norm.*", "model.layers.#.self_attn.q_norm.*"},
-    {"layers.#.attention.key_norm.*", "model.layers.#.self_attn.k_norm.*"},
-    {"layers.#.attention.output.*", "model.layers.#.self_attn.o_proj.*"},
-    {"layers.#.feed_forward_norm.*", "model.layers.#.post_attention_layernorm.*"},
-    {"layers.#.feed_forward.up.*", "model.layers.#.mlp.gate_proj.*|model.layers.#.mlp.up_proj.*"},
-    {"layers.#.feed_forward.down.*", "model.layers.#.mlp.down_proj.*"},
-    {"final_norm.*", "model.norm.*"},
-    {"head.*", "lm_head.*"},
-};
-
-constexpr NameRule kGemmaNames[] = {
-    {"embedding.token.*", "model.embed_tokens.*"},
-    {"layers.#.attention_norm.*", "model.layers.#.input_layernorm.*", kFromOne},
-    {"layers.#.attention.query_key_value.*",
-     "model.layers.#.self_attn.q_proj.*|model.layers.#.self_attn.k_proj.*|model.layers.#.self_attn.v_proj.*"},
-    {"layers.#.attention.output.*", "model.layers.#.self_attn.o_proj.*"},
-    {"layers.#.feed_forward_norm.*", "model.layers.#.post_attention_layernorm.*", kFromOne},
-    {"layers.#.feed_forward.up.*", "model.layers.#.mlp.gate_proj.*|model.layers.#.mlp.up_proj.*"},
-    {"layers.#.feed_forward.down.*", "model.layers.#.mlp.down_proj.*"},
-    {"final_norm.*", "model.norm.*", kFromOne},
-    {"head.*", "lm_head.*"},
-};
-
-// Gemma 2 and 3, which normalise branches at both ends.
-constexpr NameRule kGemma2Names[] = {
-    {"embedding.token.*", "model.embed_tokens.*"},
-    {"layers.#.attention_norm.*", "model.layers.#.input_layernorm.*", kFromOne},
-    {"layers.#.attention.query_key_value.*",
-     "model.layers.#.self_attn.q_proj.*|model.layers.#.self_attn.k_proj.*|model.layers.#.self_attn.v_proj.*"},
-    {"layers.#.attention.query_norm.*", "model.layers.#.self_attn.q_norm.*", kFromOne},
-    {"layers.#.attention.key_norm.*", "model.layers.#.self_attn.k_norm.*", kFromOne},
-    {"layers.#.attention.output.*", "model.layers.#.self_attn.o_proj.*"},
-    {"layers.#.attention_post_norm.*", "model.layers.#.post_attention_layernorm.*", kFromOne},
-    {"layers.#.feed_forward_norm.*", "model.layers.#.pre_feedforward_layernorm.*", kFromOne},
-    {"layers.#.feed_forward.up.*", "model.layers.#.mlp.gate_proj.*|model.layers.#.mlp.up_proj.*"},
-    {"layers.#.feed_forward.down.*", "model.layers.#.mlp.down_proj.*"},
-    {"layers.#.feed_forward_post_norm.*", "model.layers.#.post_feedforward_layernorm.*", kFromOne},
-    {"final_norm.*", "model.norm.*", kFromOne},
-    {"head.*", "lm_head.*"},
-};
-
-constexpr NameRule kPhi3Names[] = {
-    {"embedding.token.*", "model.embed_tokens.*"},
-    {"layers.#.attention_norm.*", "model.layers.#.input_layernorm.*"},
-    {"layers.#.attention.query_key_value.*", "model.layers.#.self_attn.qkv_proj.*"},
-    {"layers.#.attention.output.*", "model.layers.#.self_attn.o_proj.*"},
-    {"layers.#.feed_forward_norm.*", "model.layers.#.post_attention_layernorm.*"},
-    {"layers.#.feed_forward.up.*", "model.layers.#.mlp.gate_up_proj.*"},
-    {"layers.#.feed_forward.down.*", "model.layers.#.mlp.down_proj.*"},
-    {"final_norm.*", "model.norm.*"},
-    {"head.*", "lm_head.*"},
-};
-
-constexpr NameRule kStarcoder2Names[] = {
-    {"embedding.token.*", "model.embed_tokens.*"},
-    {"layers.#.attention_norm.*", "model.layers.#.input_layernorm.*"},
-    {"layers.#.attention.query_key_value.*",
-     "model.layers.#.self_attn.q_proj.*|model.layers.#.self_attn.k_proj.*|model.layers.#.self_attn.v_proj.*"},
-    {"layers.#.attention.output.*", "model.layers.#.self_attn.o_proj.*"},
-    {"layers.#.feed_forward_norm.*", "model.layers.#.post_attention_layernorm.*"},
-    {"layers.#.feed_forward.up.*", "model.layers.#.mlp.c_fc.*"},
-    {"layers.#.feed_forward.down.*", "model.layers.#.mlp.c_proj.*"},
-    {"final_norm.*", "model.norm.*"},
-    {"head.*", "lm_head.*"},
-};
-
-constexpr NameRule kBertNames[] = {
-    {"embedding.token.*", "bert.embeddings.word_embeddings.*"},
-    {"embedding.position.*", "bert.embeddings.position_embeddings.*"},
-    {"embedding.token_type.*", "bert.embeddings.token_type_embeddings.*"},
-    {"embedding.norm.*", "bert.embeddings.LayerNorm.*"},
-    {"layers.#.attention.query_key_value.*",
-     "bert.encoder.layer.#.attention.self.query.*|bert.encoder.layer.#.attention.self.key.*|"
-     "bert.encoder.layer.#.attention.self.value.*"},
-    {"layers.#.attention.output.*", "bert.encoder.layer.#.attention.output.dense.*"},
-    {"layers.#.attention_norm.*", "bert.encoder.layer.#.attention.output.LayerNorm.*"},
-    {"layers.#.feed_forward.up.*", "bert.encoder.layer.#.intermediate.dense.*"},
-    {"layers.#.feed_forward.down.*", "bert.encoder.layer.#.output.dense.*"},
-    {"layers.#.feed_forward_norm.*", "bert.encoder.layer.#.output.LayerNorm.*"},
-    {"pooler.*", "bert.pooler.dense.*"},
-    {"head.dense.*", "cls.predictions.transform.dense.*"},
-    {"head.norm.*", "cls.predictions.transform.LayerNorm.*"},
-    {"head.weight", "cls.predictions.decoder.weight"},
-    {"head.bias", "cls.predictions.bias"},
-};
-
-constexpr NameRule kRobertaNames[] = {
-    {"embedding.token.*", "roberta.embeddings.word_embeddings.*"},
-    {"embedding.position.*", "roberta.embeddings.position_embeddings.*", kFromTwo},
-    {"embedding.token_type.*", "roberta.embeddings.token_type_embeddings.*"},
-    {"embedding.norm.*", "roberta.embeddings.LayerNorm.*"},
-    {"layers.#.attention.query_key_value.*",
-     "roberta.encoder.layer.#.attention.self.query.*|roberta.encoder.layer.#.attention.self.key.*|"
-     "roberta.encoder.layer.#.attention.self.value.*"},
-    {"layers.#.attention.output.*", "roberta.encoder.layer.#.attention.output.dense.*"},
-    {"layers.#.attention_norm.*", "roberta.encoder.layer.#.attention.output.LayerNorm.*"},
-    {"layers.#.feed_forward.up.*", "roberta.encoder.layer.#.intermediate.dense.*"},
-    {"layers.#.feed_forward.down.*", "roberta.encoder.layer.#.output.dense.*"},
-    {"layers.#.feed_forward_norm.*", "roberta.encoder.layer.#.output.LayerNorm.*"},
-    {"pooler.*", "roberta.pooler.dense.*"},
-    {"head.dense.*", "lm_head.dense.*"},
-    {"head.norm.*", "lm_head.layer_norm.*"},
-    {"head.weight", "lm_head.decoder.weight"},
-    {"head.bias", "lm_head.bias"},
-};
 
 constexpr std::array kFamilies = {
     Family{ModelForm::gpt2, "gpt2", "", "GPT2LMHeadModel", gpt2, kGpt2Names, "transformer."},

@@ -1,5 +1,6 @@
 #include "megalith/model/gguf_fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -104,6 +105,10 @@ void GgufFields::refuse_unknown() const {
     check_input(known_.contains(name), "{}: tensor {} is not understood and could change the numbers", where_,
                 name);
   }
+}
+
+bool is_config_tensor(std::string_view name) {
+  return std::find(std::begin(kConfigTensors), std::end(kConfigTensors), name) != std::end(kConfigTensors);
 }
 
 GgufConfigEntries read_config_entries(const GgufFile& file) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -57,6 +58,9 @@ class GgufFields {
   bool writing_;
   std::set<std::string, std::less<>> known_;
 };
+
+/// Whether a tensor belongs to the configuration: factors of rotary frequencies.
+bool is_config_tensor(std::string_view name);
 
 /// What a file says about its configuration. Throws InputError without an architecture, or when a key of it
 /// is an array.

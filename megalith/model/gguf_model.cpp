@@ -22,12 +22,18 @@ std::string to_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
+std::vector<int64_t> dimensions(const Shape& shape) {
+  std::vector<int64_t> sizes;
+  for (int axis = 0; axis < shape.rank(); ++axis) sizes.push_back(shape[axis]);
+  return sizes;
+}
+
 // The tensor that holds rows of a parameter, of the right shape and of a type that can be read.
 const GgufTensor& find_stored(const GgufFile& file, const Parameter& parameter, const StoredTensor& stored) {
   const std::string path = file.path().string();
   const GgufTensor* tensor = file.find_tensor(stored.name);
   check_input(tensor != nullptr, "{}: there is no tensor {}", path, stored.name);
-  const std::vector<int64_t> shape = stored.shape_for(parameter.shape);
+  const std::vector<int64_t> shape = dimensions(stored.shape_for(parameter.shape));
   check_input(tensor->shape == shape, "{}: tensor {} is {}; the metadata makes it {}", path, stored.name,
               to_text(tensor->shape), to_text(shape));
   check_input(can_dequantize(tensor->type), "{}: tensor {} is of type {}, which cannot be read", path,
@@ -49,9 +55,8 @@ void check_tensors(const GgufFile& file, const GgufArchitecture& architecture, c
       used.insert(find_stored(file, parameter, stored).name);
     }
   });
-  const GgufConfigEntries entries = read_config_entries(file);
   for (const GgufTensor& tensor : file.tensors()) {
-    check_input(used.contains(tensor.name) || entries.tensors.contains(tensor.name),
+    check_input(used.contains(tensor.name) || is_config_tensor(tensor.name),
                 "{}: tensor {} is not understood and could change the numbers", file.path().string(),
                 tensor.name);
   }
@@ -258,9 +263,6 @@ void load_gguf(const GgufFile& file, const ModelConfig& config, const ParameterB
 
 namespace {
 
-// Of fp32, made at a time when weights are converted.
-constexpr size_t kConvertRunBytes = 8 << 20;
-
 struct StoredParameter {
   const Parameter* parameter;
   std::vector<StoredTensor> tensors;
@@ -285,7 +287,7 @@ void write_weights(const std::vector<StoredParameter>& stored_parameters, GgufTy
       const StoredRows rows(parameter, first, part);
       const int64_t columns = rows.columns(), row_bytes = columns / block.elements * block.bytes;
       const float most = largest_quantizable(to);
-      for_each_run(exec, rows, kConvertRunBytes, [&](int64_t, int64_t count, const float* values) {
+      for_each_run(exec, rows, [&](int64_t count, const float* values) {
         bytes.resize(static_cast<size_t>(count * row_bytes));
         bool fits = true;
 #pragma omp parallel for num_threads(exec.threads) schedule(static) reduction(&& : fits)
@@ -347,7 +349,8 @@ void save_gguf(const ModelConfig& config, std::span<const Parameter* const> para
     }
     for (const StoredParameter& stored : stored_parameters) {
       for (const StoredTensor& part : stored.tensors) {
-        writer.plan(part.name, type_of(*stored.parameter, type), part.shape_for(stored.parameter->shape));
+        writer.plan(part.name, type_of(*stored.parameter, type),
+                    dimensions(part.shape_for(stored.parameter->shape)));
       }
     }
     for (const auto& [name, values] : fields.entries().tensors) {

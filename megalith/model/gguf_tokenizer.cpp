@@ -220,11 +220,6 @@ std::optional<Tokenizer> tokenizer_from_gguf(const GgufFile& file) {
       file.path().string(), *model);
 }
 
-std::string tokenizer_json_from_gguf(const GgufFile& file) {
-  const auto tokenizer = tokenizer_from_gguf(file);
-  return tokenizer ? tokenizer->to_json() : std::string();
-}
-
 std::vector<int32_t> end_of_text_ids(const GgufFile& file) {
   std::vector<int32_t> ids;
   for (const char* key :

@@ -26,9 +26,6 @@ inline constexpr const char* kGgufLongestWordKey = "megalith.tokenizer.max_input
 /// tokenizer.ggml.pre (a wrong guess would cost quality silently), and tables that do not fit each other.
 std::optional<Tokenizer> tokenizer_from_gguf(const GgufFile& file);
 
-/// The same as a tokenizer.json; empty when there is none.
-std::string tokenizer_json_from_gguf(const GgufFile& file);
-
 /// Ids that end a text: tokenizer.ggml.eos_token_id, eot_token_id and eom_token_id.
 std::vector<int32_t> end_of_text_ids(const GgufFile& file);
 

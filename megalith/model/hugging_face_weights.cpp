@@ -40,12 +40,6 @@ std::vector<std::unique_ptr<SafetensorsFile>> open_shards(const fs::path& direct
   return files;
 }
 
-Shape to_shape(const std::vector<int64_t>& dimensions) {
-  Shape shape;
-  for (const int64_t dimension : dimensions) shape.push_back(dimension);
-  return shape;
-}
-
 }  // namespace
 
 HuggingFaceWeights::HuggingFaceWeights(const fs::path& directory, const ModelConfig& config)
@@ -85,7 +79,7 @@ TensorView HuggingFaceWeights::take(const Parameter& parameter, const StoredTens
   const auto& [file, entry] = found->second;
   used_.insert(entry->name);
   const TensorView view = file->view(*entry);
-  const Shape shape = to_shape(stored.shape_for(parameter.shape));
+  const Shape shape = stored.shape_for(parameter.shape);
   check_input(view.shape() == shape && is_weight_type(view.dtype()),
               "{}: tensor {} is {} {}; config.json makes it {}", directory_.string(), entry->name,
               name(view.dtype()), to_string(view.shape()), to_string(shape));

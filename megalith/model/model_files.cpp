@@ -21,15 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of fp32, made at a time when weights are converted.
-constexpr size_t kConvertRunBytes = 8 << 20;
-
-Shape to_shape(const std::vector<int64_t>& dimensions) {
-  Shape shape;
-  for (const int64_t dimension : dimensions) shape.push_back(dimension);
-  return shape;
-}
-
 // What config.json leaves to the tensors.
 void complete_config(const fs::path& directory, ModelConfig& config) {
   if (!config.pooler) return;
@@ -249,7 +240,7 @@ void save_hugging_face(const LoadedModel& loaded, const ModelExtras& extras, DTy
   for (const Parameter* parameter : loaded.all_parameters()) {
     int64_t first = 0;
     for (StoredTensor& tensor : hugging_face_tensors(target, config, *parameter)) {
-      plan.add(tensor.name, dtype, to_shape(tensor.shape_for(parameter->shape)));
+      plan.add(tensor.name, dtype, tensor.shape_for(parameter->shape));
       const int64_t rows = tensor.rows;
       planned.push_back({parameter, first, std::move(tensor)});
       first += rows;
@@ -261,7 +252,7 @@ void save_hugging_face(const LoadedModel& loaded, const ModelExtras& extras, DTy
   const ExecContext exec{scratch, default_threads()};
   for (const Planned& item : planned) {
     const StoredRows stored(*item.parameter, item.first, item.tensor);
-    for_each_run(exec, stored, kConvertRunBytes, [&](int64_t, int64_t rows, const float* values) {
+    for_each_run(exec, stored, [&](int64_t rows, const float* values) {
       ArenaScope scope(scratch);
       const Shape shape{rows * stored.columns()};
       const TensorView to = scratch.allocate(dtype, shape);

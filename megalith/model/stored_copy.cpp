@@ -102,10 +102,11 @@ void StoredRows::read(int64_t row, float* out) const {
   for (int64_t i = 0; i < columns_; ++i) out[i] -= stored_.added;
 }
 
-void for_each_run(const ExecContext& exec, const StoredRows& rows, size_t bytes,
-                  const std::function<void(int64_t, int64_t, const float*)>& write) {
+void for_each_run(const ExecContext& exec, const StoredRows& rows,
+                  const std::function<void(int64_t, const float*)>& write) {
+  constexpr size_t kRunBytes = 8 << 20;
   const size_t row_bytes = static_cast<size_t>(rows.columns()) * sizeof(float);
-  const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(bytes / std::max<size_t>(row_bytes, 1)));
+  const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(kRunBytes / std::max<size_t>(row_bytes, 1)));
   std::vector<float> values(static_cast<size_t>(std::min(most, rows.rows()) * rows.columns()));
   for (int64_t first = 0; first < rows.rows(); first += most) {
     const int64_t count = std::min(most, rows.rows() - first);
@@ -113,7 +114,7 @@ void for_each_run(const ExecContext& exec, const StoredRows& rows, size_t bytes,
     for (int64_t row = 0; row < count; ++row) {
       rows.read(first + row, values.data() + row * rows.columns());
     }
-    write(first, count, values.data());
+    write(count, values.data());
   }
 }
 

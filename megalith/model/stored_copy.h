@@ -34,9 +34,9 @@ class StoredRows {
   std::vector<int64_t> ours_;  // our row of each row of the file; -1 where nothing is used
 };
 
-/// Calls write(first_row, rows, values) for runs of rows of about `bytes` of fp32, in order; `values` holds
-/// them one after the other.
-void for_each_run(const ExecContext& exec, const StoredRows& rows, size_t bytes,
-                  const std::function<void(int64_t, int64_t, const float*)>& write);
+/// Calls write(count, values) for runs of rows of a few megabytes, in order; `values` holds them one after
+/// the other.
+void for_each_run(const ExecContext& exec, const StoredRows& rows,
+                  const std::function<void(int64_t, const float*)>& write);
 
 }  // namespace megalith

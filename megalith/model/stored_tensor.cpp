@@ -53,7 +53,7 @@ int64_t StoredTensor::stored_row(int64_t row) const {
   return row - within + 2 * (within % half) + within / half;
 }
 
-std::vector<int64_t> StoredTensor::shape_for(const Shape& parameter) const {
+Shape StoredTensor::shape_for(const Shape& parameter) const {
   if (parameter.rank() == 1) return {rows + unused_rows};
   if (transposed) return {parameter[1], rows + unused_rows};
   return {rows + unused_rows, parameter[1]};

@@ -38,8 +38,8 @@ struct StoredTensor {
 
   /// The row of the file, counted without unused rows, that is row `row` of ours.
   int64_t stored_row(int64_t row) const;
-  /// Outermost dimension first, for a parameter of this shape.
-  std::vector<int64_t> shape_for(const Shape& parameter) const;
+  /// Of the file's tensor, for a parameter of this shape.
+  Shape shape_for(const Shape& parameter) const;
 };
 
 /// Names a parameter as a file does. In names '#' stands for the number of a layer and '*' for "weight" or

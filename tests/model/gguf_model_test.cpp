@@ -194,7 +194,7 @@ TEST_F(GgufModel, TokenizersSurviveTheWayThroughGguf) {
     }
     const GgufFile file(path);
     EXPECT_EQ(end_of_text_ids(file), (std::vector<int32_t>{1, 0}));
-    const Tokenizer back = Tokenizer::from_json(tokenizer_json_from_gguf(file));
+    const Tokenizer back = Tokenizer::from_json(tokenizer_from_gguf(file)->to_json());
     const std::string text = "The dog's 987 foxes\n\n  jumped<|endoftext|> — 你好 ١٢٣!";
     EXPECT_EQ(back.encode(text), tokenizer.encode(text)) << pattern;
     EXPECT_EQ(back.encode(text, true), tokenizer.encode(text, true)) << pattern;
@@ -310,7 +310,7 @@ TEST_F(GgufModel, WhatIsNotUnderstoodIsRefused) {
       if (pre != nullptr) w.add("tokenizer.ggml.pre", pre);
     });
     try {
-      tokenizer_json_from_gguf(GgufFile(path));
+      tokenizer_from_gguf(GgufFile(path));
     } catch (const InputError& error) {
       return std::string(error.what());
     }
