@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Compares `megalith tokenizer` with tiktoken and Hugging Face tokenizers: encoding on one thread, and training.
+"""Compares `megalith tokenizer` with tiktoken and Hugging Face tokenizers: encoding on one thread and on two, and training.
 
     .venv/bin/python bench/peers/tokenizer_speed.py --megalith build/bin/megalith --text FILE [--vocab-size 32000]
 
 With --others, models of the other kinds (Unigram, WordPiece, SentencePiece-style BPE with byte fallback), trained with `tokenizers` on
-the first 2 MB, are compared with it instead, on one thread and on two.
+the first 2 MB, are compared with it instead.
 
 All three encode the same text with the same vocabulary (trained by Megalith) and must give the same ids; runs are interleaved and
-medians compared. Training is measured in a process of its own each, with its peak memory. Needs tiktoken and tokenizers.
+medians compared. Training is measured in a process of its own each, with its peak memory; with --tokenizer, one that Megalith trained
+before, it is left out. Needs tiktoken and tokenizers.
 """
 import argparse
 import json
@@ -97,6 +98,14 @@ def train_others(text, folder):
     return {name: folder / f"{name}.json" for name in made}
 
 
+def encode_timed(arguments, tokenizer, workers):
+    """MB/s of the encoder alone, and what the command prints: the ids."""
+    command = [arguments.megalith, "tokenizer", "encode", "--tokenizer", str(tokenizer), "--input", arguments.text, "--stats",
+               "--workers", str(workers)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(re.search(r"([\d.]+) MB/s", result.stderr).group(1)), result.stdout
+
+
 def compare_others(arguments, folder):
     os.environ["RAYON_NUM_THREADS"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -108,11 +117,8 @@ def compare_others(arguments, folder):
         some = text[: len(text) // 20]
         speeds = {"one": [], "two": [], "library": []}
         for _ in range(arguments.runs):
-            for key, workers in (("one", "1"), ("two", "2")):
-                command = [arguments.megalith, "tokenizer", "encode", "--tokenizer", str(path), "--input", arguments.text, "--stats",
-                           "--workers", workers]
-                result = subprocess.run(command, capture_output=True, text=True, check=True)
-                speeds[key].append(float(re.search(r"([\d.]+) MB/s", result.stderr).group(1)))
+            for key, workers in (("one", 1), ("two", 2)):
+                speeds[key].append(encode_timed(arguments, path, workers)[0])
             start = time.perf_counter()
             ids = library.encode(some, add_special_tokens=False).ids
             speeds["library"].append(len(some.encode()) / 1e6 / (time.perf_counter() - start))
@@ -125,20 +131,7 @@ def compare_others(arguments, folder):
               f"tokenizers {theirs:.2f}; megalith / tokenizers {one / theirs:.1f} (bar 4), {size / 1e6:.0f} MB")
 
 
-def main():
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--megalith", required=True)
-    arguments.add_argument("--text", required=True)
-    arguments.add_argument("--vocab-size", type=int, default=32000)
-    arguments.add_argument("--runs", type=int, default=3)
-    arguments.add_argument("--others", action="store_true")
-    arguments = arguments.parse_args()
-    os.environ["RAYON_NUM_THREADS"] = str(os.cpu_count())
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="tokenizer_speed_"))
-    if arguments.others:
-        return compare_others(arguments, folder)
-    mine, theirs = folder / "megalith.json", folder / "tokenizers.json"
-
+def compare_training(arguments, mine, theirs):
     train_mine = [arguments.megalith, "tokenizer", "train", "--input", arguments.text, "--vocab-size",
                   str(arguments.vocab_size), "--output", str(mine)]
     train_theirs = [sys.executable, "-c", TRAIN_PEER, arguments.text, str(arguments.vocab_size), str(theirs)]
@@ -150,6 +143,27 @@ def main():
     memory = [statistics.median(run[1] for run in runs) for runs in (mine_runs, their_runs)]
     print(f"train: megalith {seconds[0]:.2f} s, {memory[0] / 1e6:.0f} MB; tokenizers {seconds[1]:.2f} s, "
           f"{memory[1] / 1e6:.0f} MB; {seconds[1] / seconds[0]:.1f} times as fast, {memory[0] / memory[1]:.2f} of the memory")
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--megalith", required=True)
+    arguments.add_argument("--text", required=True)
+    arguments.add_argument("--vocab-size", type=int, default=32000)
+    arguments.add_argument("--runs", type=int, default=3)
+    arguments.add_argument("--tokenizer", type=pathlib.Path)
+    arguments.add_argument("--others", action="store_true")
+    arguments = arguments.parse_args()
+    os.environ["RAYON_NUM_THREADS"] = str(os.cpu_count())
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="tokenizer_speed_"))
+    if arguments.others:
+        return compare_others(arguments, folder)
+    mine, theirs = folder / "megalith.json", folder / "tokenizers.json"
+
+    if arguments.tokenizer:
+        mine = arguments.tokenizer
+    else:
+        compare_training(arguments, mine, theirs)
 
     os.environ["RAYON_NUM_THREADS"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -165,18 +179,19 @@ def main():
     text = pathlib.Path(arguments.text).read_text(encoding="utf-8", errors="strict")
     size = len(text.encode())
     parts = chunks_of(text, 100_000)
-    speeds = {"megalith": [], "tiktoken": [], "tokenizers": []}
+    speeds = {"megalith": [], "megalith on two threads": [], "tiktoken": [], "tokenizers": []}
     for run in range(arguments.runs):
-        command = [arguments.megalith, "tokenizer", "encode", "--tokenizer", str(mine), "--input", arguments.text, "--stats"]
-        result = subprocess.run(command, capture_output=True, text=True, check=True)
-        speeds["megalith"].append(float(re.search(r"([\d.]+) MB/s", result.stderr).group(1)))
+        speed, printed = encode_timed(arguments, mine, 1)
+        speeds["megalith"].append(speed)
+        speed, printed_by_two = encode_timed(arguments, mine, 2)
+        speeds["megalith on two threads"].append(speed)
         start = time.perf_counter()
         ids = [reference.encode_ordinary(part) for part in parts]
         speeds["tiktoken"].append(size / 1e6 / (time.perf_counter() - start))
         if run == 0:
             flat = [i for part in ids for i in part]
-            same = flat == [int(i) for i in result.stdout.split()]
-            print("ids equal to tiktoken's:", same)
+            same = flat == [int(i) for i in printed.split()]
+            print("ids equal to tiktoken's:", same, "and of two threads:", printed_by_two == printed)
         # A twentieth of the text is enough for the slowest of the three.
         some = parts[::20]
         start = time.perf_counter()
@@ -185,9 +200,10 @@ def main():
         if run == 0:
             print("ids equal to tokenizers':", encodings == ids[::20])
     median = {name: statistics.median(values) for name, values in speeds.items()}
-    print("encode, MB/s a thread:", ", ".join(f"{name} {value:.1f}" for name, value in median.items()))
+    print("encode, MB/s:", ", ".join(f"{name} {value:.1f}" for name, value in median.items()))
     print(f"megalith / tiktoken {median['megalith'] / median['tiktoken']:.2f} (bar 1.5), "
-          f"megalith / tokenizers {median['megalith'] / median['tokenizers']:.2f} (bar 8)")
+          f"megalith / tokenizers {median['megalith'] / median['tokenizers']:.2f} (bar 8), "
+          f"two threads / one {median['megalith on two threads'] / median['megalith']:.2f} (bar 1.8)")
 
 
 if __name__ == "__main__":

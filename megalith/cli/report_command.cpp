@@ -54,12 +54,49 @@ struct RunData {
   Json profile;
 };
 
+// What the page uses of a line has the type that a run writes, so that nothing below need ask. `place` is the
+// line's, for messages.
+void check_types(const Json& line, std::string_view place) {
+  const auto demand = [&](bool holds, std::string_view member, std::string_view what) {
+    check_input(holds, "{}: \"{}\" must be {}", place, member, what);
+  };
+  const auto whole = [&](const Json& object, const char* key, const std::string& prefix = {}) {
+    if (!object.contains(key)) return;
+    demand(object[key].is_number_unsigned(), prefix + key, "a whole number, not negative");
+  };
+  for (const char* key : {"step", "consumed_tokens", "peak_memory_bytes"}) whole(line, key);
+  for (const char* key : {"loss", "learning_rate", "gradient_norm", "loss_scale", "validation_loss"}) {
+    // null stands for what is not finite.
+    demand(!line.contains(key) || line[key].is_number() || line[key].is_null(), key, "a number or null");
+  }
+  if (line.contains("tokens_per_second"))
+    demand(line["tokens_per_second"].is_number(), "tokens_per_second", "a number");
+  if (line.contains("kind")) demand(line["kind"].is_string(), "kind", "a string");
+  for (const char* key : {"seconds", "memory"}) {
+    if (!line.contains(key)) continue;
+    demand(line[key].is_object(), key, "an object");
+    for (const auto& [part, value] : line[key].items()) {
+      const std::string member = fmt::format("{}.{}", key, part);
+      if (std::string_view(key) == "seconds") {
+        demand(value.is_number(), member, "a number");
+      } else {
+        demand(value.is_object(), member, "an object");
+        for (const char* side : {"predicted", "measured"}) whole(value, side, member + ".");
+      }
+    }
+  }
+}
+
 RunData read_log(const fs::path& run) {
   RunData data;
-  std::istringstream lines(read_file(run / "log.jsonl"));
+  const fs::path path = run / "log.jsonl";
+  std::istringstream lines(read_file(path));
+  int number = 0;
   for (std::string text; std::getline(lines, text);) {
+    ++number;
     Json line = Json::parse(text, nullptr, false);
-    if (!line.is_object()) continue;
+    if (!line.is_object()) continue;  // A line that was cut by a kill.
+    check_types(line, fmt::format("{}:{}", path.string(), number));
     if (line.contains("validation_loss")) {
       data.validation.push_back(std::move(line));
     } else if (line.value("kind", "") == "profile") {

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <deque>
-#include <exception>
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
-#include "megalith/base/log.h"
 #include "megalith/base/utf8.h"
 #include "megalith/text/byte_alphabet.h"
 #include "megalith/text/character_properties.h"
@@ -16,191 +14,6 @@
 #include "megalith/text/tokenizer_writer.h"
 
 namespace megalith {
-
-std::unique_ptr<EncodeScratch> ScratchPool::take() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      auto scratch = std::move(idle_.back());
-      idle_.pop_back();
-      return scratch;
-    }
-  }
-  return std::make_unique<EncodeScratch>();
-}
-
-void ScratchPool::give_back(std::unique_ptr<EncodeScratch> scratch) {
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(scratch));
-}
-
-namespace {
-
-class Borrowed {
- public:
-  explicit Borrowed(ScratchPool& pool) : pool_(pool), scratch_(pool.take()) {}
-  ~Borrowed() { pool_.give_back(std::move(scratch_)); }
-  Borrowed(const Borrowed&) = delete;
-  Borrowed& operator=(const Borrowed&) = delete;
-  EncodeScratch& operator*() { return *scratch_; }
-
- private:
-  ScratchPool& pool_;
-  std::unique_ptr<EncodeScratch> scratch_;
-};
-
-// Texts are split and encoded in stretches of about this size, so that the bounds of pieces stay in the
-// cache.
-constexpr size_t kStretchBytes = 64 * 1024;
-
-}  // namespace
-
-template <bool Offsets, class Origin, class OnToken>
-void Tokenizer::Implementation::encode_pieces(std::string_view text, EncodeScratch& scratch,
-                                              std::vector<int32_t>& ids, const Origin& origin,
-                                              const OnToken& on_token) const {
-  const char* const text_end = text.data() + text.size();
-  size_t begin = 0;
-  for (const size_t marked : scratch.ends) {
-    const size_t end = end_of(marked);
-    const std::string_view piece(text.data() + begin, end - begin);
-    const size_t piece_begin = begin;
-    begin = end;
-    if (is_dropped(marked)) continue;
-    const size_t first = ids.size();
-    if constexpr (Offsets) {
-      scratch.ranges.clear();
-      model->encode(piece, scratch.model, ids, &scratch.ranges);
-      for (size_t i = first; i < ids.size(); ++i) {
-        const TokenRange range = scratch.ranges[i - first];
-        const auto [from, to] = origin(piece_begin + range.begin, piece_begin + range.end);
-        on_token(ids[i], from, to);
-      }
-      continue;
-    }
-    if (piece.size() > WordCache::kMaximumBytes) {
-      model->encode(piece, scratch.model, ids, nullptr);
-      continue;
-    }
-    const auto key = WordCache::make_key(piece, static_cast<size_t>(text_end - piece.data()));
-    WordCache::Slot& slot = scratch.cache.slot(key);
-    if (slot.holds(key)) [[likely]] {
-      if (slot.count == 1) {
-        ids.push_back(slot.ids[0]);
-      } else {
-        ids.insert(ids.end(), slot.ids, slot.ids + slot.count);
-      }
-      continue;
-    }
-    model->encode(piece, scratch.model, ids, nullptr);
-    const size_t count = ids.size() - first;
-    if (count > WordCache::kMaximumIds) continue;
-    slot.low = key.low;
-    slot.high = key.high;
-    slot.length = key.length;
-    slot.count = static_cast<uint8_t>(count);
-    std::copy(ids.begin() + static_cast<ptrdiff_t>(first), ids.end(), slot.ids);
-  }
-}
-
-template <bool Offsets, class OnToken>
-void Tokenizer::Implementation::encode_valid(std::string_view text, size_t base, PartPlace place,
-                                             bool parse_special, EncodeScratch& scratch,
-                                             std::vector<int32_t>& ids, const OnToken& on_token) const {
-  const bool prefix = pre_tokenizer.add_prefix_space() && place.at_begin;
-  const bool finds_normalized = !normalizer.empty() && added_token_finder.any_normalized(parse_special);
-  if (!prefix && !finds_normalized && pre_tokenizer.only_splits() && normalizer.surely_keeps(text)) {
-    pre_tokenizer.split(text, scratch.ends, scratch.other_ends);
-    encode_pieces<Offsets>(
-        text, scratch, ids,
-        [&](size_t begin, size_t end) {
-          return OriginalRange{base + begin, base + end};
-        },
-        on_token);
-    return;
-  }
-  AlignedText& whole = scratch.normalized;
-  // A pre-tokenizer may ask whether a part begins where the text does, which a normalizer can change.
-  const bool asks_begin = place.at_text_begin && pre_tokenizer.asks_for_begin() && !normalizer.empty();
-  whole.assign(text, Offsets || asks_begin);
-  normalizer.apply(whole, scratch.other, place);
-  if (asks_begin && !whole.origins.empty()) place.at_text_begin = whole.origins.front().begin == 0;
-  const auto encode_here = [&](AlignedText& part, PartPlace where) {
-    if (prefix && where.at_begin && !part.bytes.empty() && part.bytes[0] != ' ') {
-      scratch.other.clear_like(part);
-      scratch.other.put(" ", part, 0);
-      scratch.other.copy(part, 0, part.bytes.size());
-      part.swap(scratch.other);
-    }
-    pre_tokenizer.run(part, scratch.other, where, scratch.ends, scratch.other_ends);
-    encode_pieces<Offsets>(
-        part.bytes, scratch, ids,
-        [&](size_t begin, size_t end) {
-          const OriginalRange range = part.origin_of(begin, end);
-          return OriginalRange{base + range.begin, base + range.end};
-        },
-        on_token);
-  };
-  if (!finds_normalized) return encode_here(whole, place);
-  std::vector<AddedTokenFinder::Part> parts;
-  added_token_finder.split_normalized(whole.bytes, parse_special, parts);
-  for (const auto& part : parts) {
-    if (part.id >= 0) {
-      ids.push_back(part.id);
-      if constexpr (Offsets) {
-        const OriginalRange range = whole.origin_of(part.begin, part.end);
-        on_token(part.id, base + range.begin, base + range.end);
-      }
-      continue;
-    }
-    AlignedText& piece = scratch.pre_tokenized;
-    piece.clear_like(whole);
-    piece.copy(whole, part.begin, part.end);
-    const bool at_text_begin = place.at_text_begin && part.begin == 0;
-    encode_here(piece, {true, true, at_text_begin});
-  }
-}
-
-template <bool Offsets, class OnToken>
-void Tokenizer::Implementation::encode_part(std::string_view part, PartPlace place, bool parse_special,
-                                            EncodeScratch& scratch, std::vector<int32_t>& ids,
-                                            const OnToken& on_token) const {
-  // An added token could stand over a cut.
-  const bool finds_normalized = !normalizer.empty() && added_token_finder.any_normalized(parse_special);
-  const uint64_t dropped_before = scratch.model.dropped_bytes;
-  for (size_t at = 0; at < part.size();) {
-    const size_t stretch_end =
-        at + stretch(part.substr(at), finds_normalized ? Cuts::none : cuts, kStretchBytes);
-    while (at < stretch_end) {
-      const std::string_view here = part.substr(at, stretch_end - at);
-      const size_t valid = valid_utf8_prefix(here);
-      if (valid > 0) {
-        const PartPlace where{place.at_begin && at == 0, place.at_end && at + valid == part.size(),
-                              place.at_text_begin && at == 0};
-        encode_valid<Offsets>(here.substr(0, valid), at, where, parse_special, scratch, ids, on_token);
-      }
-      at += valid;
-      if (valid == here.size()) break;
-      const size_t invalid = invalid_run(here.substr(valid));
-      const size_t first = ids.size();
-      scratch.ranges.clear();
-      model->encode_invalid(here.substr(valid, invalid), scratch.model, ids,
-                            Offsets ? &scratch.ranges : nullptr);
-      if constexpr (Offsets) {
-        for (size_t i = first; i < ids.size(); ++i) {
-          const TokenRange range = scratch.ranges[i - first];
-          on_token(ids[i], at + range.begin, at + range.end);
-        }
-      }
-      at += invalid;
-    }
-  }
-  if (scratch.model.dropped_bytes > dropped_before) {
-    std::call_once(dropped_bytes_told, [] {
-      log_warning("the text has bytes for which this tokenizer has no token; they are left out");
-    });
-  }
-}
 
 std::string Tokenizer::Implementation::spelling(int32_t id) const {
   const std::string_view bytes = pieces.bytes(id);
@@ -324,23 +137,21 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
 void Tokenizer::encode_append(std::string_view text, const EncodeOptions& options,
                               std::vector<int32_t>& ids) const {
   const Implementation& parts = *implementation_;
-  Borrowed borrowed(parts.scratch_pool);
+  BorrowedScratch borrowed(parts.scratch_pool);
   EncodeScratch& scratch = *borrowed;
-  const auto ignore = [](int32_t, size_t, size_t) {};
   const size_t begin = ids.size();
   if (options.add_special) ids.insert(ids.end(), parts.prefix_ids.begin(), parts.prefix_ids.end());
   const size_t text_begin = ids.size();
   if (!parts.added_token_finder.any(options.parse_special)) {
-    parts.encode_part<false>(text, {}, options.parse_special, scratch, ids, ignore);
+    parts.encode_ids(text, {}, options.parse_special, scratch, ids);
   } else {
     parts.split_added(text, options.parse_special, scratch.parts);
     for (const auto& part : scratch.parts) {
       if (part.id >= 0) {
         ids.push_back(part.id);
       } else {
-        parts.encode_part<false>(text.substr(part.begin, part.end - part.begin),
-                                 {.at_text_begin = part.begin == 0}, options.parse_special, scratch, ids,
-                                 ignore);
+        parts.encode_ids(text.substr(part.begin, part.end - part.begin), {.at_text_begin = part.begin == 0},
+                         options.parse_special, scratch, ids);
       }
     }
   }
@@ -399,25 +210,17 @@ void Tokenizer::Implementation::trim_offsets(std::string_view text, std::vector<
 std::vector<TokenSpan> Tokenizer::encode_with_offsets(std::string_view text,
                                                       const EncodeOptions& options) const {
   const Implementation& parts = *implementation_;
-  Borrowed borrowed(parts.scratch_pool);
+  BorrowedScratch borrowed(parts.scratch_pool);
   EncodeScratch& scratch = *borrowed;
   std::vector<TokenSpan> spans;
-  std::vector<int32_t> ids;
-  const auto add = [&](int32_t id, size_t begin, size_t end) {
-    spans.push_back(
-        {.id = id, .byte_begin = begin, .byte_end = end, .character_begin = 0, .character_end = 0});
-  };
   parts.split_added(text, options.parse_special, scratch.parts);
   for (const auto& part : scratch.parts) {
     if (part.id >= 0) {
-      add(part.id, part.begin, part.end);
+      spans.push_back({.id = part.id, .byte_begin = part.begin, .byte_end = part.end});
       continue;
     }
-    ids.clear();
-    parts.encode_part<true>(
-        text.substr(part.begin, part.end - part.begin), {.at_text_begin = part.begin == 0},
-        options.parse_special, scratch, ids,
-        [&](int32_t id, size_t begin, size_t end) { add(id, part.begin + begin, part.begin + end); });
+    parts.encode_spans(text.substr(part.begin, part.end - part.begin), {.at_text_begin = part.begin == 0},
+                       options.parse_special, scratch, part.begin, spans);
   }
   parts.trim_offsets(text, spans);
   // Characters: bytes that continue a character do not count. A token that begins inside a character begins
@@ -447,64 +250,6 @@ std::vector<TokenSpan> Tokenizer::encode_with_offsets(std::string_view text,
   if (options.pad && description.padding)
     megalith::pad(spans, 0, *description.padding, TokenSpan{.id = description.padding->id});
   return spans;
-}
-
-std::vector<int32_t> Tokenizer::encode_parallel(std::string_view text, int threads,
-                                                const EncodeOptions& options) const {
-  const Implementation& parts = *implementation_;
-  struct Work {
-    size_t begin;
-    size_t end;
-    int32_t id;
-    PartPlace place;
-    std::vector<int32_t> ids;
-  };
-  std::vector<Work> works;
-  std::vector<AddedTokenFinder::Part> found;
-  parts.split_added(text, options.parse_special, found);
-  const bool finds_normalized =
-      !parts.normalizer.empty() && parts.added_token_finder.any_normalized(options.parse_special);
-  for (const auto& part : found) {
-    if (part.id >= 0) {
-      works.push_back({part.begin, part.end, part.id, {}, {}});
-      continue;
-    }
-    for (size_t at = part.begin; at < part.end;) {
-      const size_t length = stretch(text.substr(at, part.end - at),
-                                    finds_normalized ? Cuts::none : parts.cuts, 16 * kStretchBytes);
-      works.push_back({at, at + length, -1, {at == part.begin, at + length == part.end, at == 0}, {}});
-      at += length;
-    }
-  }
-  std::exception_ptr failure;
-#pragma omp parallel for schedule(dynamic) num_threads(std::max(1, threads))
-  for (size_t i = 0; i < works.size(); ++i) {
-    Work& work = works[i];
-    try {
-      if (work.id >= 0) {
-        work.ids.push_back(work.id);
-      } else {
-        Borrowed borrowed(parts.scratch_pool);
-        parts.encode_part<false>(text.substr(work.begin, work.end - work.begin), work.place,
-                                 options.parse_special, *borrowed, work.ids, [](int32_t, size_t, size_t) {});
-      }
-    } catch (...) {
-#pragma omp critical(megalith_encode_parallel)
-      failure = std::current_exception();
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
-  std::vector<int32_t> ids;
-  if (options.add_special) ids = parts.prefix_ids;
-  const size_t text_begin = ids.size();
-  std::vector<size_t> begins = {ids.size()};
-  for (const Work& work : works) begins.push_back(begins.back() + work.ids.size());
-  ids.resize(begins.back());
-#pragma omp parallel for schedule(dynamic) num_threads(std::max(1, threads))
-  for (size_t i = 0; i < works.size(); ++i)
-    std::copy(works[i].ids.begin(), works[i].ids.end(), ids.begin() + static_cast<ptrdiff_t>(begins[i]));
-  parts.finish_ids(options, 0, text_begin, ids);
-  return ids;
 }
 
 std::string_view Tokenizer::token_bytes(int32_t id) const {

@@ -75,7 +75,7 @@ class Tokenizer {
   void encode_append(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& ids) const;
   std::vector<TokenSpan> encode_with_offsets(std::string_view text, const EncodeOptions& options = {}) const;
   /// Encodes one big text on `threads` threads, with the result of encode(). Patterns without known safe
-  /// places to cut (see PreTokenizer::can_cut) run on one thread.
+  /// places to cut (see Cuts) run on one thread.
   std::vector<int32_t> encode_parallel(std::string_view text, int threads,
                                        const EncodeOptions& options = {}) const;
 

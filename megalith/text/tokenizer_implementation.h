@@ -11,37 +11,19 @@
 #include "megalith/text/added_tokens.h"
 #include "megalith/text/bpe_model.h"
 #include "megalith/text/decoder.h"
+#include "megalith/text/encode_scratch.h"
 #include "megalith/text/model.h"
 #include "megalith/text/normalizer.h"
 #include "megalith/text/pre_tokenizer.h"
 #include "megalith/text/stretch.h"
 #include "megalith/text/tokenizer.h"
 #include "megalith/text/tokenizer_description.h"
-#include "megalith/text/word_cache.h"
 
 namespace megalith {
 
-/// Memory that one encoding call needs.
-struct EncodeScratch {
-  WordCache cache;
-  ModelScratch model;
-  std::vector<size_t> ends;
-  std::vector<size_t> other_ends;
-  std::vector<AddedTokenFinder::Part> parts;
-  std::vector<TokenRange> ranges;
-  AlignedText normalized, pre_tokenized, other;
-};
-
-/// Lends scratch memory to the threads that encode; there is as much of it as threads encode at once.
-class ScratchPool {
- public:
-  std::unique_ptr<EncodeScratch> take();
-  void give_back(std::unique_ptr<EncodeScratch> scratch);
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<EncodeScratch>> idle_;
-};
+/// Texts are split and encoded in stretches of about this size, so that the bounds of pieces stay in the
+/// cache.
+inline constexpr size_t kStretchBytes = 64 * 1024;
 
 struct Tokenizer::Implementation {
   /// The text of a tokenizer.json; written when it is first asked for unless the tokenizer was read from one.
@@ -75,8 +57,15 @@ struct Tokenizer::Implementation {
   mutable ScratchPool scratch_pool;
   mutable std::once_flag dropped_bytes_told;
 
-  /// Encodes a part of a text that holds no raw added token. `on_token(id, begin, end)` is told of each token
-  /// and its bytes in the part when `Offsets`; without, ids are only appended. `place` is that of the part.
+  /// Appends the ids of a part of a text that holds no raw added token. `place` is that of the part.
+  void encode_ids(std::string_view part, PartPlace place, bool parse_special, EncodeScratch& scratch,
+                  std::vector<int32_t>& ids) const;
+  /// The same with bytes, counted from `offset` before the part.
+  void encode_spans(std::string_view part, PartPlace place, bool parse_special, EncodeScratch& scratch,
+                    size_t offset, std::vector<TokenSpan>& spans) const;
+
+  /// What encode_ids() and encode_spans() do: `on_token(id, begin, end)` is told of each token and its bytes
+  /// in the part when `Offsets`; without, ids are only appended.
   template <bool Offsets, class OnToken>
   void encode_part(std::string_view part, PartPlace place, bool parse_special, EncodeScratch& scratch,
                    std::vector<int32_t>& ids, const OnToken& on_token) const;

@@ -216,6 +216,23 @@ TEST_F(Pipeline, FromTextToReport) {
   EXPECT_NE(page.find("validation"), std::string::npos);
   for (const char* outside : {"http://", "https://", "<script", "<link", "<img", "src=", "@import", "url("})
     EXPECT_EQ(page.find(outside), std::string::npos) << outside;
+  // A line of another type is named with its member.
+  const std::string log = slurp(folder / "run" / "log.jsonl");
+  const auto lines = std::count(log.begin(), log.end(), '\n');
+  for (const auto& [line, what] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"step": "x", "loss": 1})", "\"step\" must be a whole number, not negative"},
+           {R"({"step": 1, "loss": []})", "\"loss\" must be a number or null"},
+           {R"({"step": 1, "loss": 1, "tokens_per_second": null})", "\"tokens_per_second\" must be a number"},
+           {R"({"kind": 1})", "\"kind\" must be a string"},
+           {R"({"kind": "profile", "seconds": {"a": "b"}})", "\"seconds.a\" must be a number"},
+           {R"({"kind": "profile", "memory": {"a": {"measured": -1}}})",
+            "\"memory.a.measured\" must be a whole number, not negative"}}) {
+    write("run/log.jsonl", log + line + "\n");
+    expect_error({"report", "run", "--no-samples"}, fmt::format("log.jsonl:{}: {}", lines + 1, what));
+  }
+  write("run/log.jsonl", log + "{\"step\": 9");
+  output({"report", "run", "--no-samples"});
+  write("run/log.jsonl", log);
 
   // Damage is named. The manifest's own text holds the name of every tensor.
   const path weights = folder / "run" / "checkpoints" / "step-00000030" / "model.safetensors";
