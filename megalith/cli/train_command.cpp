@@ -24,6 +24,7 @@ struct Options {
   bool dry_run = false;
   int ranks = 0;
   std::string transport = "auto";
+  int ranks_per_host = 0;
 };
 
 // A word of a command as a shell wants it.
@@ -56,7 +57,8 @@ void train_on_mpi_ranks(const Options& options) {
   int status = 0;
   {
     const MpiSession session;
-    const std::unique_ptr<Communicator> world = MpiSession::world(options.transport == "auto");
+    const std::unique_ptr<Communicator> world = MpiSession::world(
+        {.shared_memory = options.transport == "auto", .ranks_per_host = options.ranks_per_host});
     try {
       Recipe recipe;
       agree(*world, [&] { recipe = Recipe::load(options.recipe, options.overrides); });
@@ -129,6 +131,12 @@ void add_train_command(CLI::App& app) {
           "too small)")
       ->option_text("auto|mpi")
       ->check(CLI::IsMember({"auto", "mpi"}));
+  command
+      ->add_option(
+          "--ranks-per-host", options->ranks_per_host,
+          "Take every N neighbouring ranks of a host for a\nhost of their own: to try many hosts on one")
+      ->option_text("N")
+      ->check(whole_number(1, 1 << 20));
   command->callback([options] { run(*options); });
 }
 

@@ -22,6 +22,9 @@ struct CommunicationCounters {
   uint64_t calls = 0;
   /// Payload of the operations: the size of the tensors, not of the messages that carry them.
   uint64_t bytes = 0;
+  /// What this rank has sent to other hosts in collective operations; where MPI chooses the ways, as if each
+  /// rank there were sent its data by itself.
+  uint64_t bytes_between_hosts = 0;
   /// Time inside of the operations, waiting included.
   double seconds = 0;
 };
@@ -100,6 +103,7 @@ class Communicator {
   const std::shared_ptr<Watchdog>& watchdog() const { return watchdog_; }
   /// Rank of the world of each rank of the group.
   const std::vector<int>& world_ranks() const { return world_ranks_; }
+  void count_between_hosts(uint64_t bytes) { counters_.bytes_between_hosts += bytes; }
 
  private:
   std::string name_;

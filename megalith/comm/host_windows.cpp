@@ -22,6 +22,26 @@ void require_mpi(int code, const char* operation) {
   fail("{}: {}", operation, std::string(text, static_cast<size_t>(length)));
 }
 
+void complete_mpi(MPI_Request& request, const Watchdog& watchdog, const char* operation,
+                  const std::string& group, const std::vector<int>& awaited) {
+  constexpr int kBusyTests = 20000;
+  WatchedWait watched(watchdog, operation, group);
+  for (int test = 0;; ++test) {
+    int done = 0;
+    require_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), operation);
+    if (done != 0) {
+      watchdog.own().change();  // one piece of a long operation
+      return;
+    }
+    if (test < kBusyTests) {
+      sched_yield();
+      continue;
+    }
+    ::usleep(20);
+    watched.poll(awaited);
+  }
+}
+
 HostWindows::HostWindows(MPI_Comm comm, int rank, int ranks) : rank_(rank), ranks_(ranks) {
   void* base = nullptr;
   require_mpi(MPI_Win_allocate_shared(static_cast<MPI_Aint>(sizeof(Arrival) + kBytes), 1, MPI_INFO_NULL, comm,

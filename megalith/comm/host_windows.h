@@ -17,6 +17,10 @@ namespace megalith {
 /// Throws Error with MPI's text unless `code` is success.
 void require_mpi(int code, const char* operation);
 
+/// Waits for an MPI operation without giving up the core to it for ever. `awaited` are ranks of the world.
+void complete_mpi(MPI_Request& request, const Watchdog& watchdog, const char* operation,
+                  const std::string& group, const std::vector<int>& awaited);
+
 class HostWindows {
  public:
   /// Each rank's window: large enough that barriers cost little beside the copying, small enough to stay in

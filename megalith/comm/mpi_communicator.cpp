@@ -1,17 +1,17 @@
 #include "megalith/comm/mpi_communicator.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "megalith/base/error.h"
+#include "megalith/comm/host_layout.h"
 #include "megalith/comm/host_windows.h"
+#include "megalith/comm/multi_host_collectives.h"
 #include "megalith/comm/shared_reduction.h"
 
 namespace megalith {
@@ -20,27 +20,6 @@ namespace {
 
 // Large messages cost MPI's libraries temporary memory, and its counts are 32-bit ints.
 constexpr size_t kMessageBytes = size_t{16} << 20;
-
-// Waits for an MPI operation without giving up the core to it for ever.
-void complete(MPI_Request& request, const Watchdog& watchdog, const char* operation, const std::string& group,
-              const std::vector<int>& awaited) {
-  constexpr int kBusyTests = 20000;
-  WatchedWait watched(watchdog, operation, group);
-  for (int test = 0;; ++test) {
-    int done = 0;
-    require_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), operation);
-    if (done != 0) {
-      watchdog.own().change();  // one piece of a long operation
-      return;
-    }
-    if (test < kBusyTests) {
-      sched_yield();
-      continue;
-    }
-    ::usleep(20);
-    watched.poll(awaited);
-  }
-}
 
 // The progress words of the ranks on this host, kept by the world's communicator.
 class ProgressBoard {
@@ -77,11 +56,27 @@ class ProgressBoard {
   MPI_Win window_ = MPI_WIN_NULL;
 };
 
-MPI_Comm host_of(MPI_Comm comm, int rank) {
+// The ranks of this rank's host, or of what passes for one.
+MPI_Comm host_of(MPI_Comm comm, int rank, int ranks_per_host) {
   MPI_Comm host = MPI_COMM_NULL;
   require_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host),
               "MPI_Comm_split_type");
-  return host;
+  if (ranks_per_host == 0) return host;
+  int local = 0;
+  MPI_Comm_rank(host, &local);
+  MPI_Comm part = MPI_COMM_NULL;
+  require_mpi(MPI_Comm_split(host, local / ranks_per_host, local, &part), "MPI_Comm_split");
+  MPI_Comm_free(&host);
+  return part;
+}
+
+// For each rank of `comm` a number that only the ranks of its host have: that of its first rank.
+std::vector<int> numbers_of_hosts(MPI_Comm comm, MPI_Comm host, int rank, int size) {
+  int first = rank;
+  require_mpi(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, host), "MPI_Allreduce");
+  std::vector<int> hosts(static_cast<size_t>(size));
+  require_mpi(MPI_Allgather(&first, 1, MPI_INT, hosts.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  return hosts;
 }
 
 class MpiSend : public PendingSend {
@@ -91,7 +86,7 @@ class MpiSend : public PendingSend {
       : watchdog_(std::move(watchdog)), group_(std::move(group)), awaited_{world_rank} {
     require_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, comm, &request_), "MPI_Isend");
   }
-  void wait() override { complete(request_, *watchdog_, "send", group_, awaited_); }
+  void wait() override { complete_mpi(request_, *watchdog_, "send", group_, awaited_); }
 
  private:
   std::shared_ptr<Watchdog> watchdog_;
@@ -102,22 +97,30 @@ class MpiSend : public PendingSend {
 
 class MpiCommunicator : public Communicator {
  public:
-  /// Owns `comm` unless it is the world.
+  /// Owns `comm` unless it is the world. `hosts` has the number of each rank's host, by rank of the world.
   MpiCommunicator(std::string name, MPI_Comm comm, bool shared_memory, std::shared_ptr<Watchdog> its_watchdog,
-                  std::vector<int> its_world_ranks)
+                  std::vector<int> its_world_ranks, std::shared_ptr<const std::vector<int>> hosts)
       : Communicator(std::move(name), std::move(its_watchdog), std::move(its_world_ranks)),
         comm_(comm),
         shared_memory_(shared_memory),
-        one_host_(shared_memory) {
+        hosts_(std::move(hosts)) {
     MPI_Comm_rank(comm, &rank_);
     MPI_Comm_size(comm, &size_);
+    std::vector<int> hosts_of_ranks;
     for (int r = 0; r < size_; ++r) {
       const int world_rank = world_ranks()[static_cast<size_t>(r)];
-      one_host_ = one_host_ && watchdog()->words[static_cast<size_t>(world_rank)] != nullptr;
+      hosts_of_ranks.push_back((*hosts_)[static_cast<size_t>(world_rank)]);
       if (r != rank_) others_.push_back(world_rank);
     }
+    const int own = hosts_of_ranks[static_cast<size_t>(rank_)];
+    elsewhere_ = static_cast<size_t>(size_ - std::count(hosts_of_ranks.begin(), hosts_of_ranks.end(), own));
+    one_host_ = shared_memory && elsewhere_ == 0;
+    // With one rank a host, MPI's own exchanges carry no more, in fewer steps.
+    const std::optional<HostLayout> layout = HostLayout::of(hosts_of_ranks, rank_);
+    if (shared_memory && !one_host_ && layout && layout->hosts() < size_) layout_ = layout;
   }
   ~MpiCommunicator() override {
+    levels_.reset();
     host_.reset();
     if (comm_ != MPI_COMM_WORLD && std::uncaught_exceptions() == 0) MPI_Comm_free(&comm_);
   }
@@ -136,7 +139,7 @@ class MpiCommunicator : public Communicator {
     const int own = world_ranks()[static_cast<size_t>(rank_)];
     require_mpi(MPI_Allgather(&own, 1, MPI_INT, ranks.data(), 1, MPI_INT, comm), "MPI_Allgather");
     return std::make_unique<MpiCommunicator>(std::move(name), comm, shared_memory_, watchdog(),
-                                             std::move(ranks));
+                                             std::move(ranks), hosts_);
   }
 
   void all_reduce_elements(std::byte* data, int64_t count, DType dtype) override {
@@ -149,6 +152,12 @@ class MpiCommunicator : public Communicator {
   void reduce_scatter_elements(std::byte* data, int64_t count, DType dtype) override {
     const size_t element = size_of(dtype);
     const int64_t share = count / size_;
+    if (layout_) {
+      std::vector<MultiHostCollectives::Part> parts;
+      for (int r = 0; r < size_; ++r)
+        parts.push_back({data + static_cast<size_t>(r * share) * element, share, r});
+      return over_hosts([&](MultiHostCollectives& levels) { levels.reduce(parts, dtype, "reduce_scatter"); });
+    }
     const int64_t most =
         static_cast<int64_t>((one_host_ ? HostWindows::kBytes : kMessageBytes) / element) / size_;
     std::vector<std::byte> pieces;
@@ -180,6 +189,7 @@ class MpiCommunicator : public Communicator {
   }
 
   void all_gather_bytes(std::byte* data, size_t bytes) override {
+    if (layout_) return over_hosts([&](MultiHostCollectives& levels) { levels.all_gather(data, bytes); });
     if (one_host_) {
       HostWindows& host = windows();
       for (size_t at = 0; at < bytes; at += HostWindows::kBytes) {
@@ -208,6 +218,8 @@ class MpiCommunicator : public Communicator {
   }
 
   void broadcast_bytes(std::byte* data, size_t bytes, int root) override {
+    if (layout_)
+      return over_hosts([&](MultiHostCollectives& levels) { levels.broadcast(data, bytes, root); });
     const size_t most = one_host_ ? HostWindows::kBytes : kMessageBytes;
     for (size_t at = 0; at < bytes; at += most) {
       const size_t piece = std::min(most, bytes - at);
@@ -221,7 +233,8 @@ class MpiCommunicator : public Communicator {
         MPI_Request request = MPI_REQUEST_NULL;
         require_mpi(MPI_Ibcast(data + at, static_cast<int>(piece), MPI_BYTE, root, comm_, &request),
                     "MPI_Ibcast");
-        complete(request, *watchdog(), "broadcast", name(), others_);
+        complete(request, "broadcast");
+        if (rank_ == root) count_between_hosts(piece * elsewhere_);
       }
     }
   }
@@ -235,25 +248,45 @@ class MpiCommunicator : public Communicator {
     check(bytes <= INT_MAX, "recv of {} bytes: the most is {}", bytes, INT_MAX);
     MPI_Request request = MPI_REQUEST_NULL;
     require_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, comm_, &request), "MPI_Irecv");
-    complete(request, *watchdog(), "recv", name(), {world_ranks()[static_cast<size_t>(from)]});
+    complete_mpi(request, *watchdog(), "recv", name(), {world_ranks()[static_cast<size_t>(from)]});
   }
 
  private:
+  void complete(MPI_Request& request, const char* operation) {
+    complete_mpi(request, *watchdog(), operation, name(), others_);
+  }
+  // Making windows waits inside MPI, where the watchdog sees nothing: first all come here.
+  void assemble() {
+    MPI_Request request = MPI_REQUEST_NULL;
+    require_mpi(MPI_Ibarrier(comm_, &request), "MPI_Ibarrier");
+    complete(request, "first collective");
+  }
   // Made when first used: a group that only sends and receives needs no windows.
   HostWindows& windows() {
     if (host_ == nullptr) {
-      // Making windows waits inside MPI, where the watchdog sees nothing: first all come here.
-      MPI_Request request = MPI_REQUEST_NULL;
-      require_mpi(MPI_Ibarrier(comm_, &request), "MPI_Ibarrier");
-      complete(request, *watchdog(), "first collective", name(), others_);
+      assemble();
       host_ = std::make_unique<HostWindows>(comm_, rank_, size_);
     }
     return *host_;
+  }
+  template <class Work>
+  void over_hosts(Work&& work) {
+    if (levels_ == nullptr) {
+      assemble();
+      levels_ = std::make_unique<MultiHostCollectives>(comm_, *layout_, watchdog(), name(), world_ranks());
+    }
+    work(*levels_);
+    count_between_hosts(levels_->take_sent_bytes());
   }
   void meet(const char* operation) { host_->barrier(*watchdog(), operation, name(), world_ranks()); }
 
   // Every rank reduces its share of each piece; then all, or only the root unless it is -1, take all shares.
   void reduce_pieces(std::byte* data, int64_t count, DType dtype, const char* operation, int root) {
+    if (layout_) {
+      return over_hosts([&](MultiHostCollectives& levels) {
+        levels.reduce({{data, count, root}}, dtype, operation);
+      });
+    }
     const size_t element = size_of(dtype);
     const bool takes = root < 0 || root == rank_;
     const int64_t most = static_cast<int64_t>((one_host_ ? HostWindows::kBytes : kMessageBytes) / element);
@@ -290,7 +323,11 @@ class MpiCommunicator : public Communicator {
               MPI_Igather(takes ? MPI_IN_PLACE : own, static_cast<int>(share_bytes), MPI_BYTE, padded.data(),
                           static_cast<int>(share_bytes), MPI_BYTE, root, comm_, &request),
               "MPI_Igather");
-          complete(request, *watchdog(), operation, name(), others_);
+          complete(request, operation);
+          const auto host = [&](int r) {
+            return (*hosts_)[static_cast<size_t>(world_ranks()[static_cast<size_t>(r)])];
+          };
+          if (host(rank_) != host(root)) count_between_hosts(share_bytes);
         }
         if (takes) std::memcpy(piece_data, padded.data(), static_cast<size_t>(piece) * element);
       }
@@ -302,7 +339,8 @@ class MpiCommunicator : public Communicator {
     require_mpi(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, parts, static_cast<int>(bytes), MPI_BYTE,
                                comm_, &request),
                 "MPI_Iallgather");
-    complete(request, *watchdog(), operation, name(), others_);
+    complete(request, operation);
+    count_between_hosts(bytes * elsewhere_);
   }
   // Parts of all ranks [size][share]: part `rank` is reduced over ranks in their order.
   void exchange_and_reduce(std::byte* parts, int64_t share, DType dtype, const char* operation) {
@@ -312,7 +350,8 @@ class MpiCommunicator : public Communicator {
     require_mpi(MPI_Ialltoall(parts, static_cast<int>(bytes), MPI_BYTE, received.data(),
                               static_cast<int>(bytes), MPI_BYTE, comm_, &request),
                 "MPI_Ialltoall");
-    complete(request, *watchdog(), operation, name(), others_);
+    complete(request, operation);
+    count_between_hosts(bytes * elsewhere_);
     std::vector<std::byte*> sources;
     for (int r = 0; r < size_; ++r) sources.push_back(received.data() + static_cast<size_t>(r) * bytes);
     reduce_in_order(sources, 0, share, dtype, parts + static_cast<size_t>(rank_) * bytes);
@@ -320,11 +359,15 @@ class MpiCommunicator : public Communicator {
 
   MPI_Comm comm_;
   bool shared_memory_;
-  bool one_host_;  // and shared memory may be used
+  bool one_host_ = false;  // and shared memory may be used
+  std::shared_ptr<const std::vector<int>> hosts_;
+  std::optional<HostLayout> layout_;  // when collective operations go in two levels
   int rank_ = 0, size_ = 1;
+  size_t elsewhere_ = 0;     // ranks on other hosts
   std::vector<int> others_;  // ranks of the world
   std::unique_ptr<ProgressBoard> board_;
   std::unique_ptr<HostWindows> host_;
+  std::unique_ptr<MultiHostCollectives> levels_;
 };
 
 }  // namespace
@@ -347,18 +390,19 @@ MpiSession::~MpiSession() {
   MPI_Finalize();
 }
 
-std::unique_ptr<Communicator> MpiSession::world(bool shared_memory) {
+std::unique_ptr<Communicator> MpiSession::world(const MpiTransport& transport) {
   int rank = 0, size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   auto watchdog = std::make_shared<Watchdog>();
-  MPI_Comm host = host_of(MPI_COMM_WORLD, rank);
+  MPI_Comm host = host_of(MPI_COMM_WORLD, rank, transport.ranks_per_host);
   auto board = std::make_unique<ProgressBoard>(MPI_COMM_WORLD, host, *watchdog);
+  auto hosts = std::make_shared<const std::vector<int>>(numbers_of_hosts(MPI_COMM_WORLD, host, rank, size));
   MPI_Comm_free(&host);
   std::vector<int> ranks;
   for (int r = 0; r < size; ++r) ranks.push_back(r);
-  auto world =
-      std::make_unique<MpiCommunicator>("world", MPI_COMM_WORLD, shared_memory, std::move(watchdog), ranks);
+  auto world = std::make_unique<MpiCommunicator>("world", MPI_COMM_WORLD, transport.shared_memory,
+                                                 std::move(watchdog), ranks, std::move(hosts));
   world->keep(std::move(board));
   return world;
 }

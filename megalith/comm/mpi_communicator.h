@@ -10,6 +10,14 @@ namespace megalith {
 /// Whether this process was started by mpirun or srun with PMI, by the variables that they set.
 bool started_by_mpi();
 
+struct MpiTransport {
+  /// Off: everything goes through MPI.
+  bool shared_memory = true;
+  /// Not 0: every so many neighbouring ranks of a host pass for a host of their own, so that what happens
+  /// between hosts can be tried on one.
+  int ranks_per_host = 0;
+};
+
 /// Initialises MPI for the life of the object. At most one exists in a process.
 class MpiSession {
  public:
@@ -19,9 +27,9 @@ class MpiSession {
   /// Ends MPI; all ranks must come here.
   ~MpiSession();
 
-  /// All ranks. Groups whose ranks are on one host reduce and gather through shared memory, unless
-  /// `shared_memory` is off; everything else goes through MPI.
-  static std::unique_ptr<Communicator> world(bool shared_memory = true);
+  /// All ranks. Ranks of a group that are on one host reduce and gather through shared memory; what leaves
+  /// the host, and groups in which the ranks of a host are not neighbours, go through MPI.
+  static std::unique_ptr<Communicator> world(const MpiTransport& transport = {});
   /// MPI's own all-reduce of data [n] F32 over all ranks, to compare with.
   static void plain_all_reduce(TensorView data);
   /// Ends all ranks of the job at once with this exit status, without waiting for them.

@@ -15,4 +15,11 @@ namespace megalith {
 void reduce_in_order(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, DType dtype,
                      std::byte* target);
 
+/// The two halves of it, for sums that begin elsewhere: sum[i - begin] = (sum[i - begin] +) sources[0][i] +
+/// ... in that order; `begins` says that nothing is in `sum` yet.
+void add_in_order(const std::vector<std::byte*>& sources, int64_t begin, int64_t end, DType dtype,
+                  bool begins, float* sum);
+/// target[i] = sum[i], rounded.
+void round_sums(const float* sum, int64_t count, DType dtype, std::byte* target);
+
 }  // namespace megalith

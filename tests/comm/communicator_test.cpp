@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "megalith/comm/agreement.h"
+#include "megalith/comm/host_layout.h"
 #include "megalith/comm/process_grid.h"
 #include "megalith/comm/thread_communicator.h"
 #include "tests/comm/collectives.h"
@@ -144,6 +145,22 @@ TEST(ProcessGrid, PlacesAndGroupsOfEveryRank) {
         ASSERT_EQ(grid.place(members[static_cast<size_t>(moving)]), expected);
     }
   }
+}
+
+TEST(HostLayout, NeighboursOnHosts) {
+  const auto layout = HostLayout::of({7, 7, 7, 2, 2, 5, 5, 5, 5}, 4);
+  ASSERT_TRUE(layout.has_value());
+  EXPECT_EQ(layout->first, (std::vector<int>{0, 3, 5, 9}));
+  EXPECT_EQ(layout->hosts(), 3);
+  EXPECT_EQ(layout->host, 1);
+  EXPECT_EQ(layout->local, 1);
+  EXPECT_EQ(layout->carriers(), 2);
+  EXPECT_EQ(layout->ranks_on(2), 4);
+  const int hosts[] = {0, 0, 0, 1, 1, 2, 2, 2, 2};
+  for (int rank = 0; rank < 9; ++rank) EXPECT_EQ(layout->host_of(rank), hosts[rank]);
+  // Dealt to hosts in turn: no neighbours.
+  EXPECT_FALSE(HostLayout::of({0, 1, 0, 1}, 0).has_value());
+  EXPECT_TRUE(HostLayout::of({4, 4}, 1).has_value());
 }
 
 TEST(ProcessGrid, RanksThatDoNotComeOutEvenAreRefused) {
