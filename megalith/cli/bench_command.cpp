@@ -171,9 +171,10 @@ void bench_train(const Options& options) {
   Recipe recipe = Recipe::load(options.recipe, options.overrides);
   recipe.model.resolve();
   check_layout(recipe, 1);
-  check_input(recipe.optimizer.offload_directory.empty(),
-              "optimizer.offload_directory: bench train times a step whose "
-              "states are in memory");
+  check_input(
+      recipe.optimizer.offload_directory.empty() && recipe.parallel.zero_offload_directory.empty(),
+      "optimizer.offload_directory and parallel.zero_offload_directory: bench train times a step whose "
+      "states are in memory");
   const int64_t batch_tokens = recipe.train.global_batch * recipe.data.sequence_length;
   const RandomDataset dataset(recipe.model.vocab_size, batch_tokens * 4 + 1);
   BatchSourceOptions source_options;

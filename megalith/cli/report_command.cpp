@@ -197,6 +197,7 @@ std::string time_and_memory(const RunData& data) {
       const uint64_t p = value.value("predicted", uint64_t{0}), m = value.value("measured", uint64_t{0});
       table += fmt::format("<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
                            escape_html(kind), format_bytes(p), format_bytes(m));
+      if (kind.ends_with(" on disk")) continue;
       predicted += p;
       measured += m;
     }

@@ -64,7 +64,7 @@ int64_t flat_elements(int64_t used, int parts) {
 
 ParameterBuffers::ParameterBuffers(const std::function<void(const ParameterVisitor&)>& walk, DType dtype,
                                    Arena& values, Arena* gradients, const FlatParts& parts)
-    : parts_(parts) {
+    : values_arena_(values), gradients_arena_(gradients), parts_(parts) {
   walk([&](Parameter& parameter) {
     if (parameter.encoded != nullptr) return;
     const int64_t elements = parameter.allocated_shape().elements();
@@ -75,7 +75,9 @@ ParameterBuffers::ParameterBuffers(const std::function<void(const ParameterVisit
   const PartRange own = own_part();
   if (!parts.whole_values) first_value_ = own.begin;
   if (!parts.whole_gradients) first_gradient_ = own.begin;
-  values_ = values.allocate_zero(dtype, {parts.whole_values ? elements_ : own.size()});
+  const Shape held{parts.whole_values ? elements_ : own.size()};
+  values.expect(static_cast<size_t>(held.elements()) * size_of(dtype));
+  values_ = values.allocate_zero(dtype, held);
   if (gradients != nullptr)
     gradients_ = gradients->allocate_zero(DType::f32, {parts.whole_gradients ? elements_ : own.size()});
   for (const ParameterSlot& slot : slots_) {
@@ -86,6 +88,19 @@ ParameterBuffers::ParameterBuffers(const std::function<void(const ParameterVisit
       slot.parameter->gradient = gradients_.slice(slot.offset, slot.offset + slot.elements).reshape(shape);
     }
   }
+}
+
+TensorView ParameterBuffers::held(TensorView all, int64_t first, PartRange range) {
+  const PartRange part = intersection(range, {first, first + all.elements()});
+  return part.size() > 0 ? all.slice(part.begin - first, part.end - first) : TensorView();
+}
+
+void ParameterBuffers::prefetch_gradients(PartRange range) const {
+  if (gradients_arena_ != nullptr) gradients_arena_->prefetch(held(gradients_, first_gradient_, range));
+}
+
+void ParameterBuffers::give_up_gradients(PartRange range) const {
+  if (gradients_arena_ != nullptr) gradients_arena_->give_up(held(gradients_, first_gradient_, range));
 }
 
 void ParameterBuffers::forget_gradients() {

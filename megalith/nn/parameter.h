@@ -132,6 +132,12 @@ class ParameterBuffers {
   TensorView gradients(int64_t begin, int64_t end) const {
     return gradients_.slice(begin - first_gradient_, end - first_gradient_);
   }
+  /// Begins to read elements `range`, as far as they are held, when they lie in a file.
+  void prefetch_values(PartRange range) const { values_arena_.prefetch(held(values_, first_value_, range)); }
+  void prefetch_gradients(PartRange range) const;
+  /// Lets what lies in a file leave memory: elements `range` will not be needed soon.
+  void give_up_values(PartRange range) const { values_arena_.give_up(held(values_, first_value_, range)); }
+  void give_up_gradients(PartRange range) const;
 
   /// To be called before the first backward pass of a step: no gradient is started.
   void forget_gradients();
@@ -142,6 +148,10 @@ class ParameterBuffers {
                              size_t end);
 
  private:
+  static TensorView held(TensorView all, int64_t first, PartRange range);
+
+  const Arena& values_arena_;
+  const Arena* gradients_arena_;
   std::vector<ParameterSlot> slots_;
   FlatParts parts_;
   int64_t elements_ = 0, first_value_ = 0, first_gradient_ = 0;

@@ -68,7 +68,7 @@ void ZeroSharding::weights_changed() {
   for (Buffer& buffer : values_) buffer.unit = -1;
 }
 
-ZeroSharding::Buffer& ZeroSharding::gather(int64_t unit, int64_t in_use) {
+ZeroSharding::Buffer& ZeroSharding::gather(int64_t unit, int64_t in_use, int64_t then) {
   Buffer* chosen = nullptr;
   for (const size_t index : value_plan_.of_unit[static_cast<size_t>(unit)]) {
     Buffer& buffer = values_[index];
@@ -76,9 +76,12 @@ ZeroSharding::Buffer& ZeroSharding::gather(int64_t unit, int64_t in_use) {
     if (chosen == nullptr || chosen->unit == in_use) chosen = &buffer;
   }
   const PartRange elements = units_[static_cast<size_t>(unit)].elements;
+  const PartRange ahead =
+      then < 0 || then > head() ? PartRange() : units_[static_cast<size_t>(then)].elements;
   const TensorView data = chosen->data;
   chosen->unit = unit;
-  chosen->ticket = queue_.submit("gather weights", [this, elements, data](Communicator& group) {
+  chosen->ticket = queue_.submit("gather weights", [this, elements, ahead, data](Communicator& group) {
+    parameters_.prefetch_values(intersection(ahead, parameters_.own_part()));
     for (int owner = 0; owner < group.size(); ++owner) {
       const PartRange part = intersection(elements, parameters_.part(owner));
       if (part.size() == 0) continue;
@@ -86,6 +89,7 @@ ZeroSharding::Buffer& ZeroSharding::gather(int64_t unit, int64_t in_use) {
       if (owner == group.rank()) {
         const TensorView own = parameters_.values(part.begin, part.end);
         std::memcpy(target.raw(), own.raw(), own.bytes());
+        parameters_.give_up_values(part);
       }
       group.broadcast(target, owner);
     }
@@ -95,7 +99,7 @@ ZeroSharding::Buffer& ZeroSharding::gather(int64_t unit, int64_t in_use) {
 
 void ZeroSharding::acquire(int64_t unit, int64_t next) {
   if (options_.stage < 3) return;
-  const Buffer& buffer = gather(unit, -1);
+  const Buffer& buffer = gather(unit, -1, next);
   queue_.wait(buffer.ticket);
   const UnitRange& range = units_[static_cast<size_t>(unit)];
   for (size_t i = range.first_slot; i < range.end_slot; ++i) {
@@ -105,7 +109,7 @@ void ZeroSharding::acquire(int64_t unit, int64_t next) {
         buffer.data.slice(at, at + slot.elements).reshape(slot.parameter->allocated_shape());
   }
   // The tables have one buffer, which is in use until their turn comes.
-  if (next != unit && is_block(next)) gather(next, unit);
+  if (next != unit && is_block(next)) gather(next, unit, 2 * next - unit);
 }
 
 void ZeroSharding::open_gradients(int64_t unit) {
@@ -167,8 +171,9 @@ void ZeroSharding::after_backward(int64_t unit) {
   const bool first = first_micro_batch_;
   buffer.unit = -1;
   buffer.ticket = queue_.submit("reduce gradients", [this, elements, data, first](Communicator& group) {
-    reduce_to_owners(group, parameters_, elements.begin, data);
     const PartRange own = intersection(elements, parameters_.own_part());
+    parameters_.prefetch_gradients(own);
+    reduce_to_owners(group, parameters_, elements.begin, data);
     if (own.size() == 0) return;
     const TensorView sum = parameters_.gradients(own.begin, own.end);
     const TensorView part = data.slice(own.begin - elements.begin, own.end - elements.begin);
@@ -177,6 +182,7 @@ void ZeroSharding::after_backward(int64_t unit) {
     } else {
       add(ExecContext{exec_.workspace}, part, sum);
     }
+    parameters_.give_up_gradients(own);
   });
 }
 

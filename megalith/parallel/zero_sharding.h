@@ -6,6 +6,10 @@
 // model, the embedding and the head, take turns in one; those of a tied model have one together, since the
 // head's gradient must wait for the embedding's. Units below the persistence threshold keep their gathered
 // weights until an update.
+//
+// A rank's parts may lie in a file (Rajbhandari et al. 2021, ZeRO-Infinity): then a part of the weights is
+// read ahead while the unit before it is gathered, and what has been copied out or added up leaves memory
+// again.
 #pragma once
 
 #include "megalith/nn/tensor_parallel.h"
@@ -56,8 +60,9 @@ class ZeroSharding : public DataParallel {
 
   int64_t head() const { return static_cast<int64_t>(units_.size()) - 1; }
   bool is_block(int64_t unit) const { return unit > 0 && unit < head(); }
-  /// The buffer of `unit`, with its weights or on their way; it is not one that `in_use` occupies.
-  Buffer& gather(int64_t unit, int64_t in_use);
+  /// The buffer of `unit`, with its weights or on their way; it is not one that `in_use` occupies. `then` is
+  /// the unit whose weights come next: where they lie in a file, they are read ahead.
+  Buffer& gather(int64_t unit, int64_t in_use, int64_t then);
   /// Weights of `unit` are there, those of `next` on their way.
   void acquire(int64_t unit, int64_t next);
   void open_gradients(int64_t unit);

@@ -2,13 +2,15 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
+#include <fstream>
+#include <optional>
 
 #include "megalith/base/cpu.h"
 #include "megalith/base/error.h"
@@ -24,29 +26,45 @@ size_t round_up(size_t bytes, size_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
 }
 
+// What the limit on this process's address space leaves; nothing without a limit.
+std::optional<size_t> address_space_left() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const size_t used = pages * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+}
+
 }  // namespace
 
-Arena::Arena(std::string name, size_t capacity) : name_(std::move(name)) {
-  capacity_ = round_up(capacity == 0 ? total_memory_bytes() : capacity, kHugePage);
+void Arena::reserve() {
+  size_t capacity = capacity_ > 0 ? capacity_ : total_memory_bytes();
+  if (const std::optional<size_t> left = address_space_left(); left && capacity_ == 0)
+    capacity = std::min(capacity, expected_ > 0 ? expected_ : *left / 4);
+  capacity_ = round_up(capacity, kHugePage);
   reserved_ = capacity_ + kHugePage;
   void* mapped =
       ::mmap(nullptr, reserved_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  check(mapped != MAP_FAILED, "cannot reserve {} bytes of address space for {}: {}", reserved_, name_,
-        std::strerror(errno));
+  check(mapped != MAP_FAILED,
+        "cannot reserve {} bytes of address space for {}: {}; a limit on virtual memory (ulimit -v, or that "
+        "of a "
+        "batch system) must leave as much",
+        reserved_, name_, std::strerror(errno));
   base_ = static_cast<std::byte*>(mapped);
-  const size_t start = round_up(reinterpret_cast<size_t>(base_), kHugePage) - reinterpret_cast<size_t>(base_);
-  ::madvise(base_ + start, capacity_, MADV_HUGEPAGE);  // Without huge pages it is slower, not wrong.
-  used_ = high_water_ = 0;
   // Positions count from the first huge page, so that the first tensor is 2 MiB-aligned.
+  const size_t start = round_up(reinterpret_cast<size_t>(base_), kHugePage) - reinterpret_cast<size_t>(base_);
   if (start > 0) {
     ::munmap(base_, start);
     base_ += start;
     reserved_ -= start;
   }
+  ::madvise(base_, capacity_, MADV_HUGEPAGE);  // Without huge pages it is slower, not wrong.
 }
 
-Arena::Arena(std::string name, const std::filesystem::path& directory, size_t capacity)
-    : name_(std::move(name)), in_file_(true) {
+void Arena::move_to_file(const std::filesystem::path& directory, size_t capacity) {
+  check(base_ == nullptr, "{} is in use and cannot move to a file", name_);
+  in_file_ = true;
   capacity_ = reserved_ = round_up(std::max<size_t>(capacity, 1), kHugePage);
   std::string path = (directory / "megalith-XXXXXX").string();
   const int file = ::mkstemp(path.data());
@@ -93,6 +111,7 @@ Arena::~Arena() {
 }
 
 void* Arena::allocate(size_t bytes) {
+  if (base_ == nullptr) reserve();
   const size_t rounded = round_up(bytes, kAlignment);
   check(rounded >= bytes && rounded <= capacity_ - used_,
         "out of memory for {}: {} bytes asked with {} of {} in use; use a smaller micro_batch or "

@@ -50,10 +50,27 @@ void Optimizer::step(const ExecContext& context, double learning_rate, int64_t u
     };
     return std::array{part(master_), part(first_moment_), part(second_moment_)};
   };
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (i + 1 < pieces.size()) {
-      for (const TensorView& next : states(pieces[i + 1])) arena_.prefetch(next);
+  const auto prefetch = [&](const Piece& piece) {
+    const auto [master, first_moment, second_moment] = states(piece);
+    parameters_.prefetch_gradients({piece.begin, piece.end});
+    if (separate_master) {
+      arena_.prefetch(master);  // its copy in the compute type is only written
+    } else {
+      parameters_.prefetch_values({piece.begin, piece.end});
     }
+    arena_.prefetch(first_moment);
+    arena_.prefetch(second_moment);
+  };
+  const auto give_up = [&](const Piece& piece) {
+    const auto [master, first_moment, second_moment] = states(piece);
+    parameters_.give_up_gradients({piece.begin, piece.end});
+    parameters_.give_up_values({piece.begin, piece.end});
+    if (separate_master) arena_.give_up(master);
+    arena_.give_up(first_moment);
+    arena_.give_up(second_moment);
+  };
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (i + 1 < pieces.size()) prefetch(pieces[i + 1]);
     const Piece& piece = pieces[i];
     const auto [master, first_moment, second_moment] = states(piece);
     const TensorView gradient = parameters_.gradients(piece.begin, piece.end);
@@ -70,9 +87,7 @@ void Optimizer::step(const ExecContext& context, double learning_rate, int64_t u
         sgd_update(context, sgd, master, first_moment, gradient, copy);
         break;
     }
-    if (separate_master) arena_.give_up(master);
-    arena_.give_up(first_moment);
-    arena_.give_up(second_moment);
+    give_up(piece);
   }
 }
 

@@ -17,8 +17,8 @@ class Optimizer {
   /// the range from `arena`.
   Optimizer(const OptimizerConfig& config, ParameterBuffers& parameters, Arena& arena, PartRange range);
 
-  /// One update of the range; where the states are in a file, the next piece of them is read and the last one
-  /// written meanwhile. `update` counts from 1 (bias correction); `gradient_scale` multiplies every
+  /// One update of the range; of what lies in a file the next piece is read and the last one written
+  /// meanwhile. `update` counts from 1 (bias correction); `gradient_scale` multiplies every
   /// gradient.
   void step(const ExecContext& context, double learning_rate, int64_t update, double gradient_scale);
   /// Writes the compute copy of the master weights anew (after loading or initialising).

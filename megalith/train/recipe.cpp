@@ -167,6 +167,10 @@ void Recipe::describe(ConfigVisitor& v) {
             "weights too.");
   v.integer("zero_persistent_elements", parallel.zero_persistent_elements, 0, kUnlimited, "elements",
             "ZeRO 3: parts of the model below this size stay gathered until an update.");
+  v.text("zero_offload_directory", parallel.zero_offload_directory,
+         "ZeRO 3: directory on a fast local disk for a rank's parts of weights and gradients, which then "
+         "take no "
+         "memory; empty keeps them in memory.");
   v.integer(
       "bucket_elements", parallel.bucket_elements, 1, kUnlimited, "elements",
       "ZeRO 0 and 1: gradients are reduced in pieces of at least this size while the backward pass goes on.");
@@ -190,6 +194,7 @@ Recipe Recipe::from_source(const ConfigSource& source, const std::filesystem::pa
   source.read([&](ConfigVisitor& visitor) { recipe.describe(visitor); });
   make_absolute(recipe.data.tokenizer, directory);
   make_absolute(recipe.optimizer.offload_directory, directory);
+  make_absolute(recipe.parallel.zero_offload_directory, directory);
   for (auto* list : {&recipe.data.train, &recipe.data.validation, &recipe.data.test}) {
     for (WeightedPath& entry : *list) make_absolute(entry.path, directory);
   }
@@ -244,6 +249,11 @@ void Recipe::resolve() {
       "parallel.zero_stage = {} exchanges gradients or weights for every micro-batch, which pipeline stages "
       "do at different times: with parallel.pipeline = {} use zero_stage 0 or 1",
       parallel.zero_stage, parallel.pipeline);
+  check_input(
+      parallel.zero_offload_directory.empty() || parallel.zero_stage == 3,
+      "parallel.zero_offload_directory needs parallel.zero_stage = 3, which holds whole weights only while "
+      "they are used; with zero_stage = {} they are in use all the time",
+      parallel.zero_stage);
   check_input(parallel.virtual_pipeline == 1 || parallel.pipeline > 1,
               "parallel.virtual_pipeline = {} needs parallel.pipeline above 1", parallel.virtual_pipeline);
   check_input(

@@ -106,6 +106,7 @@ struct ParallelConfig {
   bool sequence_parallel = false;
   int64_t zero_stage = 0;
   int64_t zero_persistent_elements = 100'000;
+  std::string zero_offload_directory;
   int64_t bucket_elements = 8'000'000;
   bool operator==(const ParallelConfig&) const = default;
 };

@@ -52,7 +52,7 @@ int64_t parameters_of(const Recipe& recipe, const ProcessGrid& grid, const GridP
 
 uint64_t sum_of(const std::vector<MemoryLine>& memory) {
   uint64_t total = 0;
-  for (const MemoryLine& line : memory) total += line.kind == kStatesOnDisk ? 0 : line.predicted;
+  for (const MemoryLine& line : memory) total += line.in_memory() ? line.predicted : 0;
   return total;
 }
 
@@ -126,8 +126,8 @@ class Description {
     } else {
       line("{}", grid_.ranks() > 1 ? "predicted memory of a rank" : "predicted memory");
     }
-    for (const MemoryLine& kind : memory) line("  {:<20}{}", kind.kind, format_bytes(kind.predicted));
-    line("  {:<20}{} of {} in this machine", "sum", format_bytes(sum_of(memory)),
+    for (const MemoryLine& kind : memory) line("  {:<25}{}", kind.name(), format_bytes(kind.predicted));
+    line("  {:<25}{} of {} in this machine", "sum", format_bytes(sum_of(memory)),
          format_bytes(total_memory_bytes()));
   }
 

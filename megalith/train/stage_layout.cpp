@@ -52,7 +52,9 @@ ProcessGrid process_grid(const Recipe& recipe, int ranks) {
 }
 
 int64_t effective_zero_stage(const Recipe& recipe, const ProcessGrid& grid) {
-  return grid.data() > 1 ? recipe.parallel.zero_stage : 0;
+  // On a disk the weights of a single rank, too, are whole only while they are used.
+  const bool offloads = !recipe.parallel.zero_offload_directory.empty();
+  return grid.data() > 1 || offloads ? recipe.parallel.zero_stage : 0;
 }
 
 PipelineShape pipeline_shape(const Recipe& recipe) {

@@ -21,7 +21,7 @@ ProcessGrid process_grid(const Recipe& recipe, int ranks);
 
 PipelineShape pipeline_shape(const Recipe& recipe);
 
-/// parallel.zero_stage, or 0 where there is nobody to share with.
+/// parallel.zero_stage, or 0 where there is nobody to share with and no disk to put weights on.
 int64_t effective_zero_stage(const Recipe& recipe, const ProcessGrid& grid);
 
 /// The pieces of layers of one pipeline stage, chunk by chunk. Throws InputError when parallel.layer_split

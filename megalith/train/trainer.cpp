@@ -107,13 +107,9 @@ class Run {
     const ProcessGrid grid = process_grid(recipe_, ranks_.size());
     uint64_t predicted = 0;
     agree(ranks_, [&] {
-      for (const MemoryLine& line : predict_memory(recipe_, grid, grid.place(ranks_.rank()))) {
-        if (line.kind == kStatesOnDisk) {
-          arenas_.offload_optimizer(recipe_.optimizer.offload_directory, line.predicted);
-        } else {
-          predicted += line.predicted;
-        }
-      }
+      const std::vector<MemoryLine> memory = predict_memory(recipe_, grid, grid.place(ranks_.rank()));
+      for (const MemoryLine& line : memory) predicted += line.in_memory() ? line.predicted : 0;
+      arenas_.prepare(memory);
     });
     // The ranks of a host share its memory.
     const std::string host = host_name() + " ";
@@ -128,7 +124,8 @@ class Run {
       check_input(
           on_host <= total_memory_bytes(),
           "the {} of {} need {} of memory (megalith train --dry-run says for what); it has {}: use a smaller "
-          "train.micro_batch, train.recompute = \"full\", optimizer.offload_directory or a smaller model",
+          "train.micro_batch, train.recompute = \"full\", optimizer.offload_directory, with zero_stage = 3 "
+          "parallel.zero_offload_directory, or a smaller model",
           ranks_on_host == 1 ? "run" : fmt::format("{} ranks", ranks_on_host), host_name(),
           format_bytes(on_host), format_bytes(total_memory_bytes()));
     });
@@ -344,7 +341,7 @@ void Run::log_memory_and_time() {
   for (const MemoryLine& line :
        measure_memory(predict_memory(recipe_, groups_->grid, groups_->place), arenas_)) {
     memory += fmt::format("{}\"{}\": {{\"predicted\": {}, \"measured\": {}}}", memory.empty() ? "" : ", ",
-                          line.kind, line.predicted, line.measured);
+                          line.name(), line.predicted, line.measured);
   }
   std::string groups;
   for (const Communicator* group :
@@ -352,9 +349,10 @@ void Run::log_memory_and_time() {
     if (group->size() == 1 && group != &ranks_) continue;
     const CommunicationCounters& exchanged = group->counters();
     groups += fmt::format(
-        "{}{{\"group\": \"{}\", \"ranks\": {}, \"calls\": {}, \"bytes\": {}, \"seconds\": {:.6f}}}",
+        "{}{{\"group\": \"{}\", \"ranks\": {}, \"calls\": {}, \"bytes\": {}, \"bytes_between_hosts\": {}, "
+        "\"seconds\": {:.6f}}}",
         groups.empty() ? "" : ", ", group->name(), group->size(), exchanged.calls, exchanged.bytes,
-        exchanged.seconds);
+        exchanged.bytes_between_hosts, exchanged.seconds);
   }
   const CommunicationQueue::Times overlap = step_->communication_times();
   log_->note("profile", state_.step,
@@ -362,7 +360,8 @@ void Run::log_memory_and_time() {
                          "\"hidden_communication\": {{\"seconds\": {:.6f}, \"waited\": {:.6f}}}",
                          parts, memory, groups, overlap.busy, overlap.waited));
   if (overlap.busy > 0) {
-    message(fmt::format("data-parallel communication: {:.0f}% of {:.3f} s hidden behind computation",
+    message(fmt::format("{}: {:.0f}% of {:.3f} s hidden behind computation",
+                        groups_->grid.data() > 1 ? "data-parallel communication" : "reading from disk",
                         100 * overlap.hidden_share(), overlap.busy));
   }
 }

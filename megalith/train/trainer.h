@@ -25,9 +25,9 @@ struct TrainOutcome {
   bool interrupted = false;
 };
 
-/// Trains to the end of the recipe, or until SIGINT or SIGTERM; either way the last state is in a checkpoint.
-/// Throws Error (or InputError before anything has started) otherwise; what was checkpointed stays.
-/// All ranks call it with the same arguments; the first one writes log and display.
+/// Trains to the end of the recipe, or until SIGINT, SIGTERM or SIGUSR1; either way the last state is in a
+/// checkpoint. Throws Error (or InputError before anything has started) otherwise; what was checkpointed
+/// stays. All ranks call it with the same arguments; the first one writes log and display.
 TrainOutcome train(Recipe recipe, const TrainOptions& options, Communicator& ranks);
 
 /// On one rank.

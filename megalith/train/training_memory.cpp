@@ -44,14 +44,33 @@ ZeroSharding::Options zero_sharding_options(const Recipe& recipe) {
 
 uint64_t TrainingArenas::high_water(const std::string& kind) const {
   uint64_t bytes = 0;
-  for (const Arena* arena : {&weights, &gradients, &optimizer_, &buckets, &recomputed, &workspace}) {
+  for (const Arena* arena : {&weights, &gradients, &optimizer, &buckets, &recomputed, &workspace}) {
     if (arena->name() == kind) bytes += arena->high_water();
   }
-  if (optimizer_in_file_ && optimizer_in_file_->name() == kind) bytes += optimizer_in_file_->high_water();
   for (const Arena& arena : alive_) {
     if (arena.name() == kind) bytes += arena.high_water();
   }
   return bytes;
+}
+
+void TrainingArenas::prepare(const std::vector<MemoryLine>& predicted) {
+  // Predictions of these two leave out rounding and the scratch of operations. Address space costs nothing.
+  const auto with_room = [](uint64_t bytes) { return 2 * bytes + (uint64_t{256} << 20); };
+  for (const MemoryLine& line : predicted) {
+    if (line.kind == "activations") {
+      expected_activations_ = with_room(line.predicted);
+      recomputed.expect(expected_activations_);
+    }
+    if (line.kind == workspace.name()) workspace.expect(with_room(line.predicted));
+    for (Arena* arena : {&weights, &gradients, &optimizer, &buckets}) {
+      if (arena->name() != line.kind) continue;
+      if (line.in_memory()) {
+        arena->expect(line.predicted);
+      } else {
+        arena->move_to_file(line.directory, line.predicted);
+      }
+    }
+  }
 }
 
 std::vector<MemoryLine> predict_memory(const Recipe& recipe, const ProcessGrid& grid,
@@ -90,14 +109,17 @@ std::vector<MemoryLine> predict_memory(const Recipe& recipe, const ProcessGrid& 
   const uint64_t stream =
       static_cast<uint64_t>(tensor.stream_rows(rows) * recipe.model.hidden_size) * element;
   const uint64_t messages = static_cast<uint64_t>(pipeline_buffers(pipeline_shape(recipe)) - 1) * stream;
-  return {{"weights", (zero_stage < 3 ? elements : part) * element, 0},
-          {"gradients", ((zero_stage < 2 ? elements : part) + lookup_elements) * 4, 0},
-          {recipe.optimizer.offload_directory.empty() ? "optimizer states" : kStatesOnDisk,
-           (zero_stage < 1 ? elements : part) * Optimizer::bytes_per_element(recipe.optimizer, compute), 0},
-          {"buckets",
-           zero_stage < 2 ? 0 : ZeroSharding::buffer_bytes(units, zero_sharding_options(recipe), element), 0},
-          {"activations", activations + recomputed, 0},
-          {"workspace", workspace_bytes(recipe.model, tensor, rows, element) + messages, 0}};
+  return {
+      {"weights", (zero_stage < 3 ? elements : part) * element, 0, recipe.parallel.zero_offload_directory},
+      {"gradients", ((zero_stage < 2 ? elements : part) + lookup_elements) * 4, 0,
+       recipe.parallel.zero_offload_directory},
+      {"optimizer states",
+       (zero_stage < 1 ? elements : part) * Optimizer::bytes_per_element(recipe.optimizer, compute), 0,
+       recipe.optimizer.offload_directory},
+      {"buckets",
+       zero_stage < 2 ? 0 : ZeroSharding::buffer_bytes(units, zero_sharding_options(recipe), element), 0},
+      {"activations", activations + recomputed, 0},
+      {"workspace", workspace_bytes(recipe.model, tensor, rows, element) + messages, 0}};
 }
 
 std::vector<MemoryLine> measure_memory(std::vector<MemoryLine> lines, const TrainingArenas& arenas) {

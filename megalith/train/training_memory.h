@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,13 +13,24 @@
 
 namespace megalith {
 
-/// The kind of optimizer states that optimizer.offload_directory keeps out of memory.
-inline constexpr const char* kStatesOnDisk = "states on disk";
+/// Bytes by kind on one rank (docs/architecture.md, memory).
+struct MemoryLine {
+  std::string kind;
+  uint64_t predicted = 0;
+  uint64_t measured = 0;
+  /// The directory of the file that holds them; empty when they lie in memory.
+  std::string directory = {};
+
+  bool in_memory() const { return directory.empty(); }
+  /// "weights", or "weights on disk".
+  std::string name() const { return in_memory() ? kind : kind + " on disk"; }
+};
 
 class TrainingArenas {
  public:
   Arena weights{"weights"};
   Arena gradients{"gradients"};
+  Arena optimizer{"optimizer states"};
   /// Where ZeRO 2 and 3 have units whole.
   Arena buckets{"buckets"};
   /// What recompute drops again.
@@ -30,28 +39,18 @@ class TrainingArenas {
 
   /// One arena for each micro-batch that is alive; made when first asked for.
   Arena& activations(size_t micro_batch) {
-    while (alive_.size() <= micro_batch) alive_.emplace_back("activations");
+    while (alive_.size() <= micro_batch) alive_.emplace_back("activations").expect(expected_activations_);
     return alive_[micro_batch];
   }
-  Arena& optimizer() { return optimizer_in_file_ ? *optimizer_in_file_ : optimizer_; }
-  /// From now on optimizer states lie in a file of `directory` with room for `bytes`.
-  void offload_optimizer(const std::filesystem::path& directory, uint64_t bytes) {
-    optimizer_in_file_.emplace(kStatesOnDisk, directory, bytes);
-  }
+  /// Makes room as predicted: files for what lies on disk (InputError when a disk does not hold it), and
+  /// address space where that is limited. Before anything is allocated.
+  void prepare(const std::vector<MemoryLine>& predicted);
   /// High-water mark of all arenas of this kind.
   uint64_t high_water(const std::string& kind) const;
 
  private:
-  Arena optimizer_{"optimizer states"};
-  std::optional<Arena> optimizer_in_file_;
   std::deque<Arena> alive_;
-};
-
-/// Bytes by kind on one rank (docs/architecture.md, memory).
-struct MemoryLine {
-  std::string kind;
-  uint64_t predicted = 0;
-  uint64_t measured = 0;
+  size_t expected_activations_ = 0;
 };
 
 ZeroSharding::Options zero_sharding_options(const Recipe& recipe);

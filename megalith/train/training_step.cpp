@@ -20,14 +20,14 @@ TrainingStep::TrainingStep(const Recipe& recipe, TrainingArenas& arenas, const E
       parameters_([this](const ParameterVisitor& visitor) { stage_.walk(visitor); },
                   compute_type(recipe.train.precision), arenas.weights, &arenas.gradients,
                   FlatParts{groups.grid.data(), groups.place.data, zero_stage_ < 3, zero_stage_ < 2}),
-      optimizer_(recipe.optimizer, parameters_, arenas.optimizer(),
+      optimizer_(recipe.optimizer, parameters_, arenas.optimizer,
                  zero_stage_ > 0 ? parameters_.own_part() : PartRange{0, parameters_.elements()}) {
   make_data_parallel(arenas);
   stage_.observe(*data_parallel_);
 }
 
 void TrainingStep::make_data_parallel(TrainingArenas& arenas) {
-  if (groups_.data->size() > 1)
+  if (groups_.data->size() > 1 || zero_stage_ == 3)
     queue_.emplace(*groups_.data, exec_.profiler != nullptr ? exec_.profiler->trace() : nullptr);
   const TensorParallel tensor(*groups_.tensor, recipe_.parallel.sequence_parallel);
   if (zero_stage_ < 2) {
@@ -70,11 +70,19 @@ void TrainingStep::gather_weights() {
 }
 
 void TrainingStep::for_own_gradients(const std::function<void(const Parameter&, TensorView)>& work) const {
+  constexpr int64_t kPiece = int64_t{1} << 22;
   const PartRange own = parameters_.own_part();
   for (const ParameterSlot& slot : parameters_.slots()) {
     const Parameter& parameter = *slot.parameter;
     const PartRange part = intersection({slot.offset, slot.offset + slot.elements}, own);
-    if (part.size() > 0 && !parameter.is_copy) work(parameter, parameters_.gradients(part.begin, part.end));
+    if (parameter.is_copy) continue;
+    // In pieces that are small beside the memory, where gradients lie in a file.
+    for (int64_t begin = part.begin; begin < part.end; begin += kPiece) {
+      const PartRange piece{begin, std::min(begin + kPiece, part.end)};
+      parameters_.prefetch_gradients({piece.end, piece.end + kPiece});
+      work(parameter, parameters_.gradients(piece.begin, piece.end));
+      parameters_.give_up_gradients(piece);
+    }
   }
 }
 

@@ -1,4 +1,5 @@
-// Optimizer states on disk: a model whose states exceed the memory trains, and to the same numbers.
+// Optimizer states, weights and gradients on disk: a model whose states exceed the memory trains, and to the
+// same numbers.
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,7 @@ namespace {
 
 using testing::ProgramTest;
 using testing::Result;
+using testing::Setting;
 using testing::slurp;
 namespace fs = testing::fs;
 
@@ -72,11 +74,19 @@ every = 0
 every = 1
 )");
   }
-  std::vector<std::string> command(const std::string& run, bool offload) const {
+  enum class On { memory, disk_states, disk_all };
+  std::vector<std::string> command(const std::string& run, On where,
+                                   const std::vector<std::string>& settings = {}) const {
     std::vector<std::string> words{"train", "recipe.toml", "--output", run};
-    if (offload) {
+    const auto set = [&](const std::string& setting) {
       words.emplace_back("--set");
-      words.emplace_back("optimizer.offload_directory=" + (folder / "disk").string());
+      words.push_back(setting);
+    };
+    for (const std::string& setting : settings) set(setting);
+    if (where != On::memory) set("optimizer.offload_directory=disk");
+    if (where == On::disk_all) {
+      set("parallel.zero_stage=3");
+      set("parallel.zero_offload_directory=disk");
     }
     return words;
   }
@@ -92,25 +102,69 @@ every = 1
 };
 
 TEST_F(Offload, AModelWhoseStatesExceedTheMemoryTrainsToTheSameNumbers) {
-  ASSERT_EQ(run(command("memory", false)).status, 0);
+  ASSERT_EQ(run(command("memory", On::memory)).status, 0);
   const std::vector<double> expected = losses("memory");
   ASSERT_EQ(expected.size(), 3u);
-  ASSERT_EQ(run(command("disk-run", true)).status, 0);
-  EXPECT_EQ(losses("disk-run"), expected);
-  // Nothing stays on the disk.
-  EXPECT_TRUE(fs::is_empty(folder / "disk"));
-
-  const MemoryLimit limit(uint64_t{300} << 20);
-  if (!limit.works()) GTEST_SKIP() << "no control group for a memory limit";
-  EXPECT_EQ(run(command("limited", false)).signal, SIGKILL);
-  const Result result = run(command("limited-disk", true));
+  for (const On where : {On::disk_states, On::disk_all}) {
+    const std::string name = where == On::disk_all ? "all" : "states";
+    ASSERT_EQ(run(command(name, where)).status, 0);
+    EXPECT_EQ(losses(name), expected);
+    // Nothing stays on the disk.
+    EXPECT_TRUE(fs::is_empty(folder / "disk"));
+  }
+  {
+    const MemoryLimit limit(uint64_t{300} << 20);
+    if (!limit.works()) GTEST_SKIP() << "no control group for a memory limit";
+    EXPECT_EQ(run(command("limited", On::memory)).signal, SIGKILL);
+    const Result result = run(command("limited-states", On::disk_states));
+    EXPECT_EQ(result.status, 0) << result.signal << result.err;
+    EXPECT_EQ(losses("limited-states"), expected);
+  }
+  // Weights and gradients alone are more than this; the units that are whole at a time are 51 MB.
+  const MemoryLimit limit(uint64_t{130} << 20);
+  ASSERT_TRUE(limit.works());
+  EXPECT_EQ(run(command("limited", On::disk_states)).signal, SIGKILL);
+  const Result result = run(command("limited-all", On::disk_all));
   EXPECT_EQ(result.status, 0) << result.signal << result.err;
-  EXPECT_EQ(losses("limited-disk"), expected);
+  EXPECT_EQ(losses("limited-all"), expected);
+}
+
+// In fp32 the weights are the master weights, which the update reads and writes.
+TEST_F(Offload, Fp32WeightsLieInTheFileThatTheUpdateWrites) {
+  const std::vector<std::string> fp32{"train.precision=fp32"};
+  ASSERT_EQ(run(command("memory", On::memory, fp32)).status, 0);
+  ASSERT_EQ(run(command("disk-run", On::disk_all, fp32)).status, 0);
+  EXPECT_EQ(losses("disk-run"), losses("memory"));
 }
 
 TEST_F(Offload, ADirectoryThatIsNotThereIsRefused) {
   expect_error({"train", "recipe.toml", "--output", "run", "--set", "optimizer.offload_directory=/nowhere"},
-               "cannot create a file for states on disk in /nowhere");
+               "cannot create a file for optimizer states in /nowhere");
+  expect_error({"train", "recipe.toml", "--output", "run", "--set", "parallel.zero_stage=3", "--set",
+                "parallel.zero_offload_directory=/nowhere"},
+               "cannot create a file for weights in /nowhere");
+}
+
+TEST_F(Offload, AFullDiskIsRefusedBeforeTraining) {
+  Setting setting;
+  setting.file_size_limit = uint64_t{16} << 20;
+  expect_error(command("run", On::disk_all), " bytes of ", 2, setting);
+  EXPECT_FALSE(fs::exists(folder / "run" / "log.jsonl"));
+}
+
+TEST_F(Offload, WeightsThatAreInUseAllTheTimeStayInMemory) {
+  expect_error({"train", "recipe.toml", "--output", "run", "--set", "parallel.zero_stage=2", "--set",
+                "parallel.zero_offload_directory=disk"},
+               "needs parallel.zero_stage = 3");
+}
+
+TEST_F(Offload, ADryRunSaysWhatLiesOnTheDisk) {
+  std::vector<std::string> words = command("run", On::disk_all);
+  words.emplace_back("--dry-run");
+  const std::string plan = output(words);
+  for (const char* kind : {"weights on disk", "gradients on disk", "optimizer states on disk", "buckets"})
+    EXPECT_NE(plan.find(kind), std::string::npos) << plan;
+  EXPECT_TRUE(fs::is_empty(folder / "disk"));
 }
 
 }  // namespace

@@ -69,6 +69,47 @@ TEST(Zero, AccumulationAndIdleRanksChangeOnlyTheOrderOfSums) {
   }
 }
 
+// Parts in files, several micro-batches a step, one rank without the last of them; also on a single
+// data-parallel rank, whose numbers are those of one process when a step is one micro-batch.
+TEST(Zero, WeightsAndGradientsInFilesChangeNoBit) {
+  const auto offloaded = [](Recipe recipe) {
+    recipe.parallel.zero_offload_directory = scratch("disk").string();
+    recipe.optimizer.offload_directory = recipe.parallel.zero_offload_directory;
+    recipe.resolve();
+    return recipe;
+  };
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    for (const bool tied : {true, false}) {
+      Recipe recipe = layout_recipe();
+      recipe.train.precision = precision;
+      recipe.model.tied_embeddings = tied;
+      recipe = with_stage(recipe, 3);
+      expect_equal(run_layout(4, offloaded(recipe)), run_layout(4, recipe), "4 ranks");
+      recipe.train.micro_batch = recipe.train.global_batch;
+      expect_equal(run_layout(1, offloaded(recipe)), run_layout(1, recipe), "1 rank");
+      recipe.parallel.tensor = 2;
+      recipe.parallel.sequence_parallel = tied;
+      expect_equal(run_layout(2, offloaded(recipe)), run_layout(2, recipe), "2 tensor ranks");
+    }
+  }
+}
+
+TEST(Zero, ARunWithFilesGoesOnFromItsCheckpointsAndThoseOfOthers) {
+  Recipe recipe = with_stage(layout_recipe(), 3);
+  recipe.train.precision = Precision::bf16;
+  const LayoutRun expected = run_layout(3, recipe);
+  recipe.schedule.decay_steps = recipe.train.steps;
+  const std::string disk = scratch("disk").string();
+  const std::filesystem::path run = scratch("parts");
+  for (const auto& [steps, directory] : {std::pair{5, disk}, {10, std::string()}, {20, disk}}) {
+    recipe.train.steps = steps;
+    recipe.parallel.zero_offload_directory = directory;
+    run_ranks(3, [&](Communicator& ranks) { train(recipe, into(run), ranks); });
+  }
+  EXPECT_EQ(read_run(run).lines, expected.lines);
+  EXPECT_EQ(read_run(run).tensors, expected.tensors);
+}
+
 TEST(Zero, AllRanksSkipAnOverflowTogether) {
   Recipe recipe = layout_recipe();
   recipe.train.micro_batch = 6;
