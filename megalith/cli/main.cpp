@@ -71,8 +71,8 @@ int run(int argc, char** argv) {
   app.get_formatter()->column_width(30);
   app.set_version_flag("--version", "megalith 0.1.0");
   app.footer(
-      "Exit status: 0 done (also after a clean stop by SIGINT or SIGTERM), 1 failed\n"
-      "while running, 2 wrong input.\n"
+      "Exit status: 0 done (also after a clean stop by SIGINT, SIGTERM or\n"
+      "SIGUSR1), 1 failed while running, 2 wrong input.\n"
       "Environment: MEGALITH_ISA=v3|v4|bf16|amx lowers the instruction-set level of\n"
       "kernels; OMP_NUM_THREADS sets the number of threads.");
   megalith::add_tokenizer_command(app);

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <mutex>
 
@@ -16,7 +17,8 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may use i
 // How many objects live, and what their first one found.
 std::mutex mutex;
 int alive = 0;
-struct sigaction previous_interrupt, previous_terminate;
+constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1};
+std::array<struct sigaction, kSignals.size()> previous;
 
 void on_signal(int number) {
   constexpr int kInterruptedStatus = 128 + SIGINT;
@@ -34,15 +36,13 @@ StopSignal::StopSignal() {
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, &previous_interrupt);
-  sigaction(SIGTERM, &action, &previous_terminate);
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &previous[i]);
 }
 
 StopSignal::~StopSignal() {
   const std::lock_guard lock(mutex);
   if (--alive > 0) return;
-  sigaction(SIGINT, &previous_interrupt, nullptr);
-  sigaction(SIGTERM, &previous_terminate, nullptr);
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &previous[i], nullptr);
 }
 
 int StopSignal::received() const {

@@ -163,9 +163,51 @@ TEST_F(MpiRuns, ZeroStagesAndTransportsAreEqualBitForBit) {
   const Result result = run(words);
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(lines("mpi"), expected);
+  // Weights and gradients in files of each rank.
+  fs::create_directory(folder / "disk");
+  train(2, "disk-run", {whole, "parallel.zero_stage=3", "parallel.zero_offload_directory=disk"});
+  EXPECT_EQ(lines("disk-run"), expected);
+  EXPECT_TRUE(fs::is_empty(folder / "disk"));
   // A pipeline of data-parallel ranks.
   train(4, "both", {whole, "parallel.zero_stage=1", "parallel.pipeline=2"});
   EXPECT_EQ(lines("both"), expected);
+}
+
+// Whatever the hosts, sums are those of one host; what crosses between them does not grow with their ranks.
+TEST_F(MpiRuns, HostsChangeNoBit) {
+  const auto between_hosts = [&](const std::string& name) {
+    std::istringstream text(slurp(folder / name / "log.jsonl"));
+    uint64_t bytes = 0;
+    for (std::string line; std::getline(text, line);) {
+      const Json json = Json::parse(line);
+      if (json.value("kind", "") != "profile") continue;
+      for (const Json& group : json["communication"]) {
+        if (group["group"] == "data parallel") bytes = group["bytes_between_hosts"].get<uint64_t>();
+      }
+    }
+    return bytes;
+  };
+  for (const std::string layout : {"parallel.zero_stage=3", "parallel.zero_stage=1", "parallel.tensor=2"}) {
+    std::map<int, uint64_t> bytes;
+    std::map<std::string, std::string> expected;
+    for (const int a_host : {4, 2, 3, 1}) {  // 3: hosts of three ranks and of one
+      const std::string name = fmt::format("{}-{}", layout, a_host);
+      std::vector<std::string> words = command(4, name, {layout, "train.micro_batch=1", "train.steps=6"});
+      words.emplace_back("--ranks-per-host");
+      words.push_back(std::to_string(a_host));
+      const Result result = run(words);
+      ASSERT_EQ(result.status, 0) << result.err;
+      EXPECT_EQ(ranks_of(name), 4);
+      if (a_host == 4) expected = lines(name);
+      EXPECT_EQ(lines(name), expected) << name;
+      bytes[a_host] = between_hosts(name);
+    }
+    EXPECT_EQ(bytes[4], 0u);
+    EXPECT_GT(bytes[2], 0u);
+    if (layout != "parallel.tensor=2") {  // whose data-parallel pairs are on two hosts each
+      EXPECT_LT(bytes[2], bytes[1]);
+    }
+  }
 }
 
 // Killed in the middle of steps, and while a checkpoint is written: the job ends, and goes on as if nothing
@@ -216,6 +258,38 @@ TEST_F(MpiRuns, AnyRankMayBeToldToStop) {
   const Result rest = run(words);
   ASSERT_EQ(rest.status, 0) << rest.err;
   EXPECT_EQ(lines("stopped"), lines("unbroken"));
+}
+
+// mpirun passes SIGUSR1 on to all ranks, which do not get it at the same time.
+TEST_F(MpiRuns, MpirunCanBeToldToStopAllRanks) {
+  const std::vector<std::string> settings{"parallel.zero_stage=3", "train.steps=300", "checkpoint.every=0"};
+  train(2, "unbroken", settings);
+  const std::vector<std::string> words = command(2, "stopped", settings);
+  Process job(folder, words);
+  ASSERT_TRUE(job.until([&] { return has_step("stopped", 5); }));
+  job.send(SIGUSR1);
+  const Result stopped = job.wait();
+  EXPECT_EQ(stopped.status, 0) << stopped.err;
+  EXPECT_THAT(stopped.err, ::testing::HasSubstr("the state is saved"));
+  EXPECT_FALSE(has_step("stopped", 300)) << "the run was over before the signal came";
+  const Result rest = run(words);
+  ASSERT_EQ(rest.status, 0) << rest.err;
+  EXPECT_THAT(rest.err, ::testing::HasSubstr("going on from step"));
+  EXPECT_EQ(lines("stopped"), lines("unbroken"));
+}
+
+// SIGTERM and SIGINT reach the ranks a second later, and Open MPI itself does not call that success.
+TEST_F(MpiRuns, MpirunThatIsInterruptedLeavesACheckpoint) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const std::string name = fmt::format("signal-{}", signal);
+    Process job(folder,
+                command(2, name, {"parallel.pipeline=2", "train.steps=1000000", "checkpoint.every=0"}));
+    ASSERT_TRUE(job.until([&] { return has_step(name, 5); }));
+    job.send(signal);
+    const Result stopped = job.wait();
+    EXPECT_THAT(stopped.err, ::testing::HasSubstr("the state is saved"));
+    EXPECT_TRUE(find_checkpoint(folder / name).has_value());
+  }
 }
 
 TEST_F(MpiRuns, AGridThatDoesNotFitIsOneErrorWithStatusTwo) {
