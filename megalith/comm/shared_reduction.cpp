@@ -9,15 +9,16 @@ namespace {
 
 template <class T>
 void add(const std::vector<std::byte*>& sources, int64_t at, int64_t count, bool begins, float* sum) {
-  for (size_t s = 0; s < sources.size(); ++s) {
-    const T* source = reinterpret_cast<const T*>(sources[s]) + at;
-    if (begins && s == 0) {
+  const auto source = [&](size_t which) { return reinterpret_cast<const T*>(sources[which]) + at; };
+  if (begins) {
+    const T* first = source(0);
 #pragma omp simd
-      for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<float>(source[i]);
-    } else {
+    for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<float>(first[i]);
+  }
+  for (size_t s = begins ? 1 : 0; s < sources.size(); ++s) {
+    const T* next = source(s);
 #pragma omp simd
-      for (int64_t i = 0; i < count; ++i) sum[i] += static_cast<float>(source[i]);
-    }
+    for (int64_t i = 0; i < count; ++i) sum[i] += static_cast<float>(next[i]);
   }
 }
 

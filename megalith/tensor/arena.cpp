@@ -90,10 +90,11 @@ namespace {
 // Whole pages that a tensor touches, or only those that it fills.
 void advise(TensorView view, int advice, bool touched) {
   constexpr size_t kPage = 4096;
-  const size_t begin = reinterpret_cast<size_t>(view.raw()), end = begin + view.bytes();
+  std::byte* const data = static_cast<std::byte*>(view.raw());
+  const size_t begin = reinterpret_cast<size_t>(data), end = begin + view.bytes();
   const size_t from = touched ? begin / kPage * kPage : round_up(begin, kPage);
   const size_t to = touched ? round_up(end, kPage) : end / kPage * kPage;
-  if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, advice);
+  if (from < to) ::madvise(data + static_cast<std::ptrdiff_t>(from - begin), to - from, advice);
 }
 
 }  // namespace
