@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <limits>
 
 #include "megalith/ops/cpu/dispatch.h"
 #include "megalith/ops/parallel.h"
@@ -21,8 +22,8 @@ int64_t divide_up(int64_t value, int64_t by) {
 }
 
 /// How the rectangle of C is cut into tasks, and the summed dimension into passes. A packed block of B
-/// (columns x units, 0.75 to 1.5 MiB) stays near the core while rows of A stream past it; larger blocks cost
-/// cache misses, smaller ones more passes over A and C.
+/// (columns x units, at most 0.75 MiB, or 1.5 where A is packed for every column of tasks) stays near the
+/// core while rows of A stream past it.
 struct Blocking {
   int64_t units;    // along the summed dimension, in a pass
   int64_t columns;  // of a task
@@ -33,29 +34,34 @@ struct Blocking {
   Blocking(const cpu::GemmKernels& kernels, int64_t m, int64_t n, int64_t total_units, int64_t unit_multiple,
            int threads, bool packs_a) {
     // With few rows B is read once and hardly reused: single panels, in long runs through memory.
-    constexpr int64_t kFewRows = 32;
-    // Every column of tasks packs its A again, every row of them its B.
-    int64_t most_columns = n >= 768 * threads || (packs_a && m >= n) ? 768 : 384,
-            most_units = kernels.most_units;
-    if (m <= kFewRows) {
-      most_columns = kPanel;
-      most_units = 1024;
-    }
+    constexpr int64_t kFewRows = 32, kMostRows = 2048;
+    const bool few_rows = m <= kFewRows;
+    const int64_t most_units = few_rows ? 1024 : kernels.most_units;
+    const int64_t most_columns = few_rows ? kPanel : packs_a && m >= n ? 768 : 384;
     const int64_t passes = std::max<int64_t>(1, divide_up(total_units, most_units));
     units = std::max<int64_t>(1, round_up(divide_up(total_units, passes), unit_multiple));
-    columns = round_up(divide_up(n, divide_up(n, most_columns)), kPanel);
+
+    const int64_t fewest_columns = divide_up(n, most_columns), fewest_rows = divide_up(m, kMostRows);
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (int64_t down = fewest_rows; down < fewest_rows + threads; ++down) {
+      for (int64_t across = fewest_columns; across < fewest_columns + (few_rows ? 1 : threads); ++across) {
+        const int64_t width = round_up(divide_up(n, across), kPanel);
+        const int64_t height = round_up(divide_up(m, down), kernels.row_tile);
+        const int64_t tasks = divide_up(n, width) * divide_up(m, height);
+        const int64_t time = divide_up(tasks, threads) * task_time(height, width, packs_a);
+        if (time >= least) continue;
+        least = time;
+        columns = width;
+        rows = height;
+      }
+    }
     column_tasks = divide_up(n, columns);
-    constexpr int64_t kFewestRows = 96, kMostRows = 2048;
-    row_tasks = divide_up(m, kMostRows);
-    // Rows are split only as far as the threads would otherwise idle: each split packs B again.
-    while (idle_share(threads) > 0.1 && divide_up(m, row_tasks + 1) >= kFewestRows) ++row_tasks;
-    rows = round_up(divide_up(m, row_tasks), kernels.row_tile);
     row_tasks = divide_up(m, rows);
   }
 
-  double idle_share(int threads) const {
-    const int64_t tasks = column_tasks * row_tasks, rounds = divide_up(tasks, threads);
-    return 1.0 - static_cast<double>(tasks) / static_cast<double>(rounds * threads);
+  /// In results, per unit: packing a column of B or a row of A takes about as long as computing 25 or 30.
+  static int64_t task_time(int64_t rows, int64_t columns, bool packs_a) {
+    return rows * columns + 25 * columns + (packs_a ? 30 * rows : 0);
   }
 };
 
@@ -63,6 +69,29 @@ struct Blocking {
 struct RowOperand {
   const char* data;
   int64_t row_bytes;
+};
+
+/// Fetches the rows of A that the next tile will read while the current one is computed: the processor's own
+/// prefetching would begin with the first of them, and a tile is too short to make up for the wait.
+class RowsAhead {
+ public:
+  RowsAhead(const char* row, int64_t rows, int64_t row_bytes, int64_t bytes)
+      : row_(row), row_bytes_(row_bytes), lines_(divide_up(bytes, 64)), left_(rows * lines_) {}
+
+  void fetch(int64_t count) {
+    for (count = std::min(count, left_); count > 0; --count, --left_) {
+      __builtin_prefetch(row_ + line_ * 64, 0, 2);
+      if (++line_ == lines_) {
+        line_ = 0;
+        row_ += row_bytes_;
+      }
+    }
+  }
+  int64_t left() const { return left_; }
+
+ private:
+  const char* row_;
+  int64_t row_bytes_, lines_, left_, line_ = 0;
 };
 
 /// Converts or pads A where its rows are not whole units of the kernel.
@@ -115,6 +144,8 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
   // Passes accumulate in C itself where C is fp32 and made of whole vectors, else in a buffer.
   const bool one_pass = total_units <= blocking.units;
   const bool in_place = c.dtype == DType::f32 && c.stride % 16 == 0 && n % 16 == 0;
+  const bool finishes =
+      kernels.finish != nullptr && c.dtype == a.dtype && !c.add && (!in_place || c.bias != nullptr);
   // A result that the caches would not hold until it is read again need not pass through them.
   constexpr int64_t kStreamBytes = 8 << 20;
   const bool streams = in_place && one_pass && c.bias == nullptr && m * n * 4 >= kStreamBytes &&
@@ -123,7 +154,8 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
   const int64_t packed_panel_bytes = (blocking.units * tile + kernels.slack_a) * 4;
   const int64_t b_bytes = b.packed ? 0 : blocking.columns * blocking.units * 4;
   const int64_t a_bytes = packs_a ? packed_rows / tile * packed_panel_bytes : 0;
-  const int64_t c_bytes = in_place ? 0 : (one_pass ? tile : blocking.rows) * blocking.columns * 4;
+  const int64_t c_rows = in_place || (finishes && one_pass) ? 0 : one_pass ? tile : blocking.rows;
+  const int64_t c_bytes = c_rows * blocking.columns * 4;
   const int64_t decoded_bytes = b.encoded == nullptr ? 0 : b_bytes;
   const int64_t scratch_bytes =
       round_up(b_bytes, 64) + round_up(a_bytes, 64) + round_up(c_bytes, 64) + round_up(decoded_bytes, 64);
@@ -175,6 +207,9 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
         const char* left = packs_a ? packed_a + i % packed_rows / tile * (units * tile + kernels.slack_a) * 4
                                    : direct.data + (row + i) * direct.row_bytes + unit * 4;
         const int64_t row_bytes = packs_a ? 4 : direct.row_bytes, unit_bytes = packs_a ? tile * 4 : 4;
+        RowsAhead next(left + tile * row_bytes, packs_a ? 0 : std::min(tile, rows - i - height), row_bytes,
+                       units * 4);
+        const int64_t lines_a_panel = divide_up(next.left(), divide_up(columns, kPanel));
         void* result = offset(c.data, (row + i) * c.stride + column, c_size);
         float* sums = in_place   ? static_cast<float*>(result)
                       : one_pass ? buffer
@@ -184,10 +219,20 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
                                     : streams                       ? cpu::StoreMode::stream
                                                                     : cpu::StoreMode::assign;
         for (int64_t j = 0; j < columns; j += kPanel) {
-          kernels.multiply(height, std::min(kPanel, columns - j), units, left, row_bytes, unit_bytes,
-                           panels + j / kPanel * panel_bytes, sums + j, sums_stride, mode);
+          const int64_t width = std::min(kPanel, columns - j);
+          const char* panel = panels + j / kPanel * panel_bytes;
+          next.fetch(lines_a_panel);
+          if (last && finishes) {
+            kernels.finish(height, width, units, left, row_bytes, unit_bytes, panel,
+                           unit > 0 ? sums + j : nullptr, sums_stride,
+                           c.bias == nullptr ? nullptr : c.bias + column + j, offset(result, j, c_size),
+                           c.stride);
+          } else {
+            kernels.multiply(height, width, units, left, row_bytes, unit_bytes, panel, sums + j, sums_stride,
+                             mode);
+          }
         }
-        if (last && (!in_place || c.bias != nullptr)) {
+        if (last && !finishes && (!in_place || c.bias != nullptr)) {
           output.store_rows(sums, sums_stride, height, columns, c.bias == nullptr ? nullptr : c.bias + column,
                             result, c.stride, !in_place && c.add);
         }

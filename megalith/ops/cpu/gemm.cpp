@@ -15,6 +15,7 @@ GemmKernels make_kernels() {
   kernels.pack_b_columns = pack_b_columns<Unit, T>;
   kernels.pack_a_columns = pack_a_columns<Unit, T>;
   kernels.multiply = multiply<Unit>;
+  kernels.finish = finish<Unit, T>;
   kernels.slack_a = kSlackA;
   return kernels;
 }

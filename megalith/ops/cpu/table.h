@@ -49,6 +49,12 @@ struct GemmKernels {
   /// u is at a + i*row_bytes + u*unit_bytes. Writes whole vectors: c needs room for columns rounded up to 16.
   void (*multiply)(int64_t rows, int64_t columns, int64_t units, const void* a, int64_t row_bytes,
                    int64_t unit_bytes, const void* b, float* c, int64_t ldc, StoreMode mode);
+  /// The last pass for results of the operands' own storage type: y = sums + A B + bias over rows x columns,
+  /// and no more. `sums` (of the passes before, readable up to a whole vector) and `bias` may be null.
+  /// Storing behind each tile hides in the arithmetic of the next one. Null where there is only `multiply`.
+  void (*finish)(int64_t rows, int64_t columns, int64_t units, const void* a, int64_t row_bytes,
+                 int64_t unit_bytes, const void* b, const float* sums, int64_t sums_stride, const float* bias,
+                 void* y, int64_t ldy) = nullptr;
 };
 
 struct AttentionGeometry {
