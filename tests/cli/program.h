@@ -41,6 +41,7 @@ struct Result {
 struct Setting {
   std::string input = {};                        // standard input
   std::optional<uint64_t> file_size_limit = {};  // bytes; a write beyond it fails as on a full disk
+  std::optional<uint64_t> address_space = {};    // bytes, as by ulimit -v
   std::string output_file = {};                  // standard output goes there instead
   std::vector<std::string> launcher = {};        // a program with arguments that starts the program
 };
@@ -76,6 +77,10 @@ class Process {
       const rlimit limit{*setting.file_size_limit, *setting.file_size_limit};
       ::setrlimit(RLIMIT_FSIZE, &limit);
       ::signal(SIGXFSZ, SIG_IGN);  // the write fails with EFBIG
+    }
+    if (setting.address_space) {
+      const rlimit limit{*setting.address_space, *setting.address_space};
+      ::setrlimit(RLIMIT_AS, &limit);
     }
     ::execvp(argv[0], argv.data());
     ::_exit(127);

@@ -15,6 +15,7 @@ namespace {
 using testing::Process;
 using testing::ProgramTest;
 using testing::Result;
+using testing::Setting;
 using testing::slurp;
 using Json = nlohmann::json;
 namespace fs = testing::fs;
@@ -291,6 +292,23 @@ TEST_F(Runs, ARunBegunElsewhereHasACheckpointOfItsOwnWhenInterrupted) {
   const auto whole = log_of("unbroken"), late = log_of("run");
   EXPECT_EQ(late.size(), static_cast<size_t>(kSteps - 5));
   for (const auto& [step, line] : late) EXPECT_EQ(line, whole.at(step));
+}
+
+// Batch systems limit address space, of which arenas otherwise reserve as much as the machine has memory.
+TEST_F(Runs, ALimitOnAddressSpaceIsKept) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need address space of their own";
+#endif
+  output(train("free"));
+  Setting setting;
+  setting.address_space = uint64_t{2} << 30;
+  output(train("limited"), setting);
+  expect_same_runs("limited", "free");
+  setting.address_space = uint64_t{400} << 20;
+  const Result result = run(train("too little"), setting);
+  EXPECT_EQ(result.status, 1) << result.err;
+  EXPECT_NE(result.err.find("cannot reserve"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("ulimit -v"), std::string::npos) << result.err;
 }
 
 }  // namespace
