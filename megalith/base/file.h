@@ -33,13 +33,16 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  const std::byte* data() const { return data_; }
+  /// Never null, so that an empty file too can be handed to functions that want a pointer.
+  const std::byte* data() const { return data_ != nullptr ? data_ : &kNothing; }
   size_t size() const { return size_; }
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  std::span<const std::byte> bytes() const { return {data(), size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data()), size_}; }
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  static constexpr std::byte kNothing{};
+
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   std::filesystem::path path_;

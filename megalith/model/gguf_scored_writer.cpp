@@ -34,6 +34,7 @@ class ScoredWriter {
       break;
     }
     writer.add("tokenizer.ggml.add_space_prefix", prefix);
+    if (user_defined_in_text_) writer.add(kGgufUserDefinedInTextKey, true);
   }
 
  private:
@@ -109,7 +110,7 @@ class ScoredWriter {
       const std::string_view text = parts_.pieces.bytes(piece.id);
       // There the model finds these behind the normalizer, and the text goes on behind them.
       if (model_.as_sentencepiece && type == kUserDefined && (prefix || holds_space(text)))
-        refuse(fmt::format("piece {} is user-defined, beside spaces that the normalizer puts", piece.id));
+        user_defined_in_text_ = true;
       written_.set(piece.id, text, type);
     }
     for (int byte = 0; byte < 256; ++byte) {
@@ -231,7 +232,7 @@ class ScoredWriter {
     const std::string& text = written_.text(id);
     // The model sees neither spaces nor what was found in the text before.
     if (text.empty() || text.find(' ') != std::string::npos) return;
-    if (written_.type(id) == kUserDefined && !holds_space(text)) return;
+    if (written_.type(id) == kUserDefined && (user_defined_in_text_ || !holds_space(text))) return;
     const Outcome found = outcome(text);
     const bool is_character = found.symbols == 1 && found.last_rank == kNever;
     const bool known =
@@ -246,6 +247,7 @@ class ScoredWriter {
   const Parts& parts_;
   const ModelStep& model_;
   Vocabulary written_;
+  bool user_defined_in_text_ = false;
   MergeTable merges_;
   std::vector<uint32_t> ranks_;  // scored_bpe, by id
   std::vector<float> scores_;

@@ -93,8 +93,12 @@ class Reader {
     model.unknown_id = file_.integer("tokenizer.ggml.unknown_token_id").value_or(0);
     check_input(*model.unknown_id >= 0 && *model.unknown_id < static_cast<int64_t>(tokens_.size()),
                 "{} = {} is no token", model.unknown_element, *model.unknown_id);
+    user_defined_in_text_ = file_.boolean(kGgufUserDefinedInTextKey).value_or(false);
+    model.as_sentencepiece = user_defined_in_text_;
     model.pieces.reserve(tokens_.size());
     for (size_t id = 0; id < tokens_.size(); ++id) {
+      // To SentencePiece unused pieces are some that are made and taken apart again, not names for nothing.
+      if (user_defined_in_text_ && type(id) == kUnused) continue;
       float score = 0;
       std::memcpy(&score, array->numbers + id * sizeof(float), sizeof(float));
       model.pieces.push_back(
@@ -102,10 +106,21 @@ class Reader {
     }
     add_added_tokens();
     const bool prefix = file_.boolean("tokenizer.ggml.add_space_prefix").value_or(true);
-    if (prefix)
-      out_.normalizer.push_back({.kind = NormalizerKind::prepend, .content = std::string(kSpaceSymbol)});
-    out_.normalizer.push_back(
-        {.kind = NormalizerKind::replace, .pattern = {" ", false}, .content = std::string(kSpaceSymbol)});
+    if (user_defined_in_text_) {
+      NormalizerStep normalizer{.kind = NormalizerKind::sentencepiece,
+                                .element = path_,
+                                .add_dummy_prefix = prefix,
+                                .escape_whitespaces = true};
+      for (size_t id = 0; id < tokens_.size(); ++id) {
+        if (type(id) == kUserDefined) normalizer.protected_texts.emplace_back(tokens_[id]);
+      }
+      out_.normalizer.push_back(std::move(normalizer));
+    } else {
+      if (prefix)
+        out_.normalizer.push_back({.kind = NormalizerKind::prepend, .content = std::string(kSpaceSymbol)});
+      out_.normalizer.push_back(
+          {.kind = NormalizerKind::replace, .pattern = {" ", false}, .content = std::string(kSpaceSymbol)});
+    }
     out_.decoder.push_back(
         {.kind = DecoderKind::replace, .pattern = {std::string(kSpaceSymbol), false}, .content = " "});
     out_.decoder.push_back({.kind = DecoderKind::byte_fallback});
@@ -169,7 +184,7 @@ class Reader {
     for (size_t id = 0; id < tokens_.size(); ++id) {
       const int64_t token_type = type(id);
       if (token_type != kControl && token_type != kUserDefined && token_type != kUnknown) continue;
-      if (tokens_[id].empty()) continue;
+      if (tokens_[id].empty() || (token_type == kUserDefined && user_defined_in_text_)) continue;
       const std::string_view text = tokens_[id];
       out_.added_tokens.push_back(
           {.content = std::string(text),
@@ -198,6 +213,7 @@ class Reader {
   const GgufFile& file_;
   std::string path_;
   TokenizerDescription out_;
+  bool user_defined_in_text_ = false;
   std::span<const std::string_view> tokens_;
   std::vector<int64_t> types_;
 };

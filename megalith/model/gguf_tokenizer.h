@@ -20,6 +20,11 @@ enum Type : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4,
 /// has no key for it, so that this one is Megalith's; a file without it sets no limit.
 inline constexpr const char* kGgufLongestWordKey = "megalith.tokenizer.max_input_chars_per_word";
 
+/// Whether user-defined pieces are found by the model, in normalised text, which goes on behind them without
+/// a space, as in SentencePiece. Without it, in llama.cpp always, they are looked for before anything else,
+/// and what lies between them are texts of their own. A key of Megalith's too.
+inline constexpr const char* kGgufUserDefinedInTextKey = "megalith.tokenizer.user_defined_in_text";
+
 /// The tokenizer that a file's tokenizer.ggml.* keys describe; nothing when it has none. Known are "gpt2"
 /// (byte-level BPE) with the pre-tokenizers that docs/models.md lists, "llama" (SentencePiece's BPE) and
 /// "bert" (WordPiece), with the ids of llama.cpp. Throws InputError for another model, a missing or unknown

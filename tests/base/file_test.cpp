@@ -67,6 +67,7 @@ TEST(File, EmptyFileMapsToNothing) {
   const fs::path path = scratch("empty");
   write_file_atomic(path, "");
   EXPECT_EQ(MappedFile(path).size(), 0u);
+  EXPECT_NE(MappedFile(path).text().data(), nullptr);
 }
 
 }  // namespace

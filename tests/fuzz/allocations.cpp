@@ -33,6 +33,14 @@ void* take(size_t bytes, size_t alignment) {
   return pointer;
 }
 
+void* take_or_null(size_t bytes) noexcept {
+  try {
+    return take(bytes, 1);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 void give(void* pointer) {
   if (pointer == nullptr) return;
   held.fetch_sub(static_cast<int64_t>(::malloc_usable_size(pointer)), std::memory_order_relaxed);
@@ -41,22 +49,53 @@ void give(void* pointer) {
 
 }  // namespace
 
+// Every form: a sanitizer has its own of those that are left out, which do not fit these.
 void* operator new(size_t bytes) {
+  return take(bytes, 1);
+}
+void* operator new[](size_t bytes) {
   return take(bytes, 1);
 }
 void* operator new(size_t bytes, std::align_val_t alignment) {
   return take(bytes, static_cast<size_t>(alignment));
 }
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return take(bytes, static_cast<size_t>(alignment));
+}
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return take_or_null(bytes);
+}
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
+  return take_or_null(bytes);
+}
 void operator delete(void* pointer) noexcept {
+  give(pointer);
+}
+void operator delete[](void* pointer) noexcept {
   give(pointer);
 }
 void operator delete(void* pointer, size_t) noexcept {
   give(pointer);
 }
+void operator delete[](void* pointer, size_t) noexcept {
+  give(pointer);
+}
 void operator delete(void* pointer, std::align_val_t) noexcept {
   give(pointer);
 }
+void operator delete[](void* pointer, std::align_val_t) noexcept {
+  give(pointer);
+}
 void operator delete(void* pointer, size_t, std::align_val_t) noexcept {
+  give(pointer);
+}
+void operator delete[](void* pointer, size_t, std::align_val_t) noexcept {
+  give(pointer);
+}
+void operator delete(void* pointer, const std::nothrow_t&) noexcept {
+  give(pointer);
+}
+void operator delete[](void* pointer, const std::nothrow_t&) noexcept {
   give(pointer);
 }
 

@@ -279,7 +279,7 @@ void damage(Json& root, const std::vector<Json>& others, Random& random) {
     }
     case 5:
       if (node.is_number_integer()) {
-        node = node.get<int64_t>() + static_cast<int64_t>(random.below(5)) - 2;
+        node = static_cast<int64_t>(node.get<uint64_t>() + random.below(5) - 2);
         return;
       }
       node = random.of(kNumbers);

@@ -14,6 +14,7 @@
 #include "megalith/formats/gguf.h"
 #include "megalith/formats/safetensors.h"
 #include "megalith/model/gguf_model.h"
+#include "megalith/model/gguf_tokenizer.h"
 #include "megalith/model/transformer.h"
 #include "megalith/train/recipe.h"
 #include "tests/fuzz/parsers.h"
@@ -71,7 +72,7 @@ std::string gguf_model(ModelForm form, const std::string& tokenizer_json) {
   return read_file(path);
 }
 
-std::string gguf_tokenizer(bool word_piece) {
+std::string gguf_tokenizer(bool word_piece, bool user_defined_in_text = false) {
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>", "a", "b", "ab", "\u2581", "\u2581a", "<turn>"};
   std::vector<int32_t> types = {2, 3, 3, 1, 1, 1, 1, 1, 4};
   std::vector<int32_t> scores(9, std::bit_cast<int32_t>(-2.5f));
@@ -95,6 +96,7 @@ std::string gguf_tokenizer(bool word_piece) {
     writer.add("tokenizer.ggml.seperator_token_id", uint32_t{2});
     writer.add("tokenizer.ggml.eos_token_id", uint32_t{2});
     writer.add("tokenizer.ggml.add_space_prefix", true);
+    if (user_defined_in_text) writer.add(kGgufUserDefinedInTextKey, true);
     writer.finish();
   }
   // The writer has no arrays of floating-point numbers: their bits are there, and the type is set here.
@@ -234,6 +236,7 @@ SeedFiles seed_files(std::string_view parser, const fs::path& tests) {
   } else if (parser == "gguf") {
     const std::string bytes_json = read_file(fixtures / "bl_added_alphabet.json");
     files = {gguf_tokenizer(false),
+             gguf_tokenizer(false, true),
              gguf_tokenizer(true),
              gguf_of_everything(),
              read_file(golden / "gguf_types.gguf"),

@@ -215,6 +215,22 @@ TEST_F(GgufTokenizer, SentencePieceOfAGgufFile) {
   }
 }
 
+// User-defined pieces stand in a text that goes on behind them.
+TEST_F(GgufTokenizer, SentencePieceModel) {
+  const Tokenizer before = Tokenizer::load(fixture("sp_bpe_bytes.model")), after = through(before);
+  EXPECT_EQ(GgufFile(path_).boolean(kGgufUserDefinedInTextKey), true);
+  const Tokenizer again = through(after);
+  std::vector<std::string> texts = nasty_texts();
+  for (const char* text : {"a<sep>b", "<sep>", " <sep> <sep>x", "lo the lo the", "x lo thelo the<sep>"})
+    texts.emplace_back(text);
+  for (const std::string& text : texts) {
+    expect_same(before, after, text);
+    expect_same(before, again, text);
+    const std::vector<int32_t> ids = before.encode(text);
+    EXPECT_EQ(after.decode(ids), before.decode(ids)) << text;
+  }
+}
+
 TEST_F(GgufTokenizer, WordPiece) {
   Json json = fixture_json("wordpiece_cased.json");
   EXPECT_THAT(error_of(json), HasSubstr("tokenizer.json.normalizer: its lowercase is off"));
