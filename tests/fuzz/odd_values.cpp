@@ -1,0 +1,143 @@
+#include "tests/fuzz/odd_values.h"
+
+#include <array>
+
+namespace megalith::fuzz {
+
+namespace {
+
+constexpr std::array<uint64_t, 30> kNumbers = {0,
+                                               1,
+                                               2,
+                                               3,
+                                               4,
+                                               5,
+                                               8,
+                                               9,
+                                               10,
+                                               127,
+                                               128,
+                                               255,
+                                               256,
+                                               65535,
+                                               65536,
+                                               1u << 20,
+                                               (1u << 24) - 1,
+                                               (1u << 30) - 1,
+                                               1u << 30,
+                                               0x7fffffff,
+                                               0x80000000,
+                                               0xffffffff,
+                                               uint64_t{1} << 32,
+                                               uint64_t{1} << 50,
+                                               (uint64_t{1} << 53) + 1,
+                                               uint64_t{1} << 61,
+                                               0x7fffffffffffffff,
+                                               0x8000000000000000,
+                                               0xfffffffffffffff0,
+                                               0xffffffffffffffff};
+
+constexpr double kReals[] = {0.5,   -1.5, 1e-320, 1e308, -0.0, 1e19, -1e19, 3.4e38,
+                             1e300, 1e-9, 0.1,    2.5,   1e6,  1e15, -1e-30};
+
+const std::vector<std::string> kTexts = {"",
+                                         "a",
+                                         " ",
+                                         "\n",
+                                         std::string("\0", 1),
+                                         "\u2581",
+                                         "\u00e9",
+                                         "e\u0301",
+                                         "\ufb03",
+                                         "\U0001D518",
+                                         "\U0010FFFF",
+                                         "\ufffd",
+                                         "\u200d\u0300\u0300",
+                                         "ab",
+                                         "##",
+                                         "</w>",
+                                         "<unk>",
+                                         "<0x41>",
+                                         "<0xFF>",
+                                         "<s>",
+                                         "$A",
+                                         "$0:1",
+                                         "$",
+                                         ":0",
+                                         "(a*)*b",
+                                         "(a+)+$",
+                                         "(?:a|aa)+c",
+                                         "\\p{L}+|\\p{N}{1,3}|[^\\s\\p{L}]+",
+                                         "(?<=a)b",
+                                         "(?=a)",
+                                         "(?!)",
+                                         "\\K",
+                                         "a\\Kb",
+                                         "(?=ab\\K)",
+                                         "$|^",
+                                         "\\b",
+                                         "(?R)?",
+                                         "(a(?1)?b)",
+                                         "(?i:'s|'t)",
+                                         "a{0,65535}",
+                                         "(a{1000}){1000}",
+                                         "[",
+                                         "[^\\S\\s]",
+                                         "\\Qa",
+                                         "(*UTF)a",
+                                         "(*LIMIT_MATCH=1)a+",
+                                         "(*ACCEPT)",
+                                         ".",
+                                         "\\X",
+                                         "\\R",
+                                         "(?s).*",
+                                         "\\s+(?!\\S)|\\s+",
+                                         "\\",
+                                         "Right",
+                                         "Left",
+                                         "Removed",
+                                         "Isolated",
+                                         "MergedWithPrevious",
+                                         "MergedWithNext",
+                                         "Contiguous",
+                                         "always",
+                                         "never",
+                                         "first",
+                                         "linear",
+                                         "dynamic",
+                                         "yarn",
+                                         "longrope",
+                                         "llama3",
+                                         "su",
+                                         "F32",
+                                         "F16",
+                                         "BF16",
+                                         "U8",
+                                         "I64",
+                                         "BOOL",
+                                         "F8_E4M3",
+                                         "C64",
+                                         "gelu",
+                                         "silu",
+                                         "relu",
+                                         "../x",
+                                         "/",
+                                         "manifest.json",
+                                         "note.txt",
+                                         "xxh3:0000000000000000",
+                                         std::string(300, 'a'),
+                                         std::string(5000, 'x')};
+
+}  // namespace
+
+std::span<const uint64_t> odd_numbers() {
+  return kNumbers;
+}
+std::span<const double> odd_reals() {
+  return kReals;
+}
+std::span<const std::string> odd_texts() {
+  return kTexts;
+}
+
+}  // namespace megalith::fuzz
