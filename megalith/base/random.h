@@ -20,6 +20,7 @@ enum class RandomUse : uint32_t {
   hidden_dropout = 4,
   shuffle = 5,
   sampling = 6,
+  token_masking = 7,
 };
 
 /// Philox4x32 with ten rounds: 128 random bits from a 128-bit counter and a 64-bit key.

@@ -106,7 +106,8 @@ void add_generate_command(CLI::App& app) {
       ->option_text("S")
       ->check(whole_number(0, kNoLimit));
   command->add_option("--stop", options->generate.stop, "End before this text; may be given several times")
-      ->option_text("TEXT");
+      ->option_text("TEXT")
+      ->allow_extra_args(false);  // brackets are part of a text, not of a list
   command->add_flag("--ignore-end", options->generate.ignore_end, "Go on after the end-of-document token");
   command->add_flag("--parse-special", options->generate.parse_special,
                     "Special tokens in the prompt count as such");

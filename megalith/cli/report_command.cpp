@@ -261,7 +261,8 @@ void add_report_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("report", "A run as one HTML page: curves, memory, samples");
   command->add_option("run", options->run, "Run directory")->required()->option_text("RUN");
   command->add_option("--output", options->output, "Default RUN/report.html")->option_text("FILE");
-  command->add_option("--prompt", options->prompts, "Prompt of a sample (may be given several times)");
+  command->add_option("--prompt", options->prompts, "Prompt of a sample (may be given several times)")
+      ->allow_extra_args(false);  // brackets are part of a prompt, not of a list
   command->add_flag("--no-samples", options->no_samples, "Do not generate samples");
   command->callback([options] { run(*options); });
 }

@@ -231,6 +231,7 @@ void add_tokenizer_command(CLI::App& app) {
   train_command->add_option("--pattern", training->pattern, "How text is cut into words: gpt2, llama3, qwen2")
       ->capture_default_str();
   train_command->add_option("--special-token", training->special_tokens, "Special tokens, ids from 0 on")
+      ->allow_extra_args(false)  // else [MASK] would be a list that holds MASK
       ->capture_default_str();
   train_command->add_option("--json-keys", training->json_keys, "Keys of JSON lines that hold text")
       ->capture_default_str();

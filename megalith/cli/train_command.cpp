@@ -38,7 +38,7 @@ std::string shell_word(const std::string& word) {
   return text + "'";
 }
 
-void report(const Options& options, const TrainOutcome& outcome) {
+void report(const Options& options, const Recipe& recipe, const TrainOutcome& outcome) {
   const std::string directory = options.train.output.string();
   if (outcome.interrupted) {
     std::string again = "megalith train " + shell_word(options.recipe);
@@ -46,9 +46,9 @@ void report(const Options& options, const TrainOutcome& outcome) {
     log_info("stopped at step {}; the state is saved. To go on: {} --output {}", outcome.steps, again,
              shell_word(directory));
   } else {
-    log_info(
-        "done: {} steps, in {}. Next: megalith generate --model {} --prompt \"...\", or megalith report {}",
-        outcome.steps, directory, directory, directory);
+    log_info("done: {} steps, in {}. Next: megalith {} --model {} {}, or megalith report {}", outcome.steps,
+             directory, recipe.model.causal ? "generate" : "embed", directory,
+             recipe.model.causal ? "--prompt \"...\"" : "--input FILE", directory);
   }
 }
 
@@ -63,7 +63,7 @@ void train_on_mpi_ranks(const Options& options) {
       Recipe recipe;
       agree(*world, [&] { recipe = Recipe::load(options.recipe, options.overrides); });
       const TrainOutcome outcome = train(recipe, options.train, *world);
-      if (world->rank() == 0) report(options, outcome);
+      if (world->rank() == 0) report(options, recipe, outcome);
     } catch (const AgreedError& error) {
       if (world->rank() == 0) log_line("megalith: ", error.what());
       status = error.wrong_input() ? 2 : 1;
@@ -92,7 +92,8 @@ void run(Options options) {
   } else if (started_by_mpi()) {
     train_on_mpi_ranks(options);
   } else {
-    report(options, train(Recipe::load(options.recipe, options.overrides), options.train));
+    const Recipe recipe = Recipe::load(options.recipe, options.overrides);
+    report(options, recipe, train(recipe, options.train));
   }
 }
 

@@ -13,7 +13,7 @@ struct Batch {
   int64_t sequence_length = 0;
   /// [B, T] input tokens.
   std::vector<int32_t> tokens;
-  /// [B, T] the token after each input token.
+  /// [B, T] what each position is to predict: the token after it, or the one that a mask hides.
   std::vector<int32_t> targets;
   /// [B, T] 1 where the target counts in the loss, else 0.
   std::vector<float> loss_mask;

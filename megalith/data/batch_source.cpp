@@ -45,6 +45,7 @@ void BatchSource::fill_row(uint64_t sample, int64_t row, Batch& batch) const {
                 dataset.part().dataset().prefix().string(), largest, vocabulary_size_);
   }
   const size_t begin = static_cast<size_t>(row) * length;
+  int64_t counted = 0;
   for (size_t t = 0; t < length; ++t) {
     const int32_t start = options_.reset_at_documents ? starts[t] : 0;
     const bool counts = !options_.reset_at_documents || starts[t + 1] == start;
@@ -53,8 +54,14 @@ void BatchSource::fill_row(uint64_t sample, int64_t row, Batch& batch) const {
     batch.loss_mask[begin + t] = counts ? 1.0f : 0.0f;
     batch.positions[begin + t] = static_cast<int32_t>(t) - start;
     batch.document_start[begin + t] = start;
-    batch.loss_tokens += counts ? 1 : 0;
+    counted += counts ? 1 : 0;
   }
+  if (options_.masking != nullptr) {
+    counted = options_.masking->apply(sample, std::span(batch.tokens).subspan(begin, length),
+                                      std::span(batch.targets).subspan(begin, length),
+                                      std::span(batch.loss_mask).subspan(begin, length));
+  }
+  batch.loss_tokens += counted;
 }
 
 uint64_t BatchSource::samples_per_pass() const {

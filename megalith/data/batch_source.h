@@ -9,6 +9,7 @@
 #include "megalith/data/batch.h"
 #include "megalith/data/blend.h"
 #include "megalith/data/gpt_dataset.h"
+#include "megalith/data/token_masking.h"
 
 namespace megalith {
 
@@ -28,6 +29,8 @@ struct BatchSourceOptions {
   /// every pair counts, as Megatron-LM does by default. Documents are those of the dataset's index, whether
   /// or not they end with an end-of-document token.
   bool reset_at_documents = false;
+  /// For masked language models: targets are the hidden tokens themselves, not the ones that follow.
+  std::shared_ptr<const TokenMasking> masking = nullptr;
 };
 
 /// Batches of one part (train, validation or test). Sample n is the same whatever was asked before and

@@ -61,6 +61,10 @@ void Recipe::describe(ConfigVisitor& v) {
             "Tokens of a sample; 0 means model.max_positions.");
   v.boolean("reset_at_documents", data.reset_at_documents,
             "Positions and attention start anew at every document of a sample.");
+  v.real("mask_share", data.mask_share, 1e-6, 1.0, "",
+         "Masked language models: share of the tokens that are predicted; most of them are hidden.");
+  v.text("mask_token", data.mask_token,
+         "Masked language models: the token that hides others; empty finds [MASK] or <mask>.");
   v.boolean("shuffle", data.shuffle,
             "Samples come in an order drawn from train.seed, another one each epoch.");
 
@@ -263,9 +267,13 @@ void Recipe::resolve() {
       parallel.virtual_pipeline);
   split_layers(parallel.layer_split, model.num_layers,
                static_cast<int>(parallel.pipeline * parallel.virtual_pipeline), 0.0, 0.0);
-  check_input(model.predicts_next_token(),
-              "training is on the prediction of the next token, which needs model.causal = true and "
-              "model.head = \"language_model\"");
+  check_input(model.head != HeadKind::none,
+              "model.head = \"none\" predicts nothing that training could compare with text");
+  check_input(
+      model.causal == (model.head == HeadKind::language_model),
+      "model.causal = {} does not go with model.head = \"{}\": the next token is predicted from those "
+      "before it alone, a masked one from those around it",
+      model.causal, kHeadKindNames[static_cast<size_t>(model.head)]);
   check_input(parallel.tensor == 1 || optimizer.type != OptimizerType::lamb,
               "parallel.tensor = {} cuts tensors over ranks, but optimizer.type = \"lamb\" needs the norm of "
               "whole tensors",

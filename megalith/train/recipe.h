@@ -43,6 +43,8 @@ struct DataConfig {
   std::string split = "949,50,1";
   int64_t sequence_length = 0;  // 0: model.max_positions
   bool reset_at_documents = false;
+  double mask_share = 0.15;
+  std::string mask_token;
   bool shuffle = true;
   bool operator==(const DataConfig&) const = default;
 };

@@ -77,7 +77,7 @@ class Description {
   void model_and_batch() {
     line("parameters        {}", format_count(count_parameters(recipe_.model)));
     for (const PartCount& part : count_parts(recipe_.model)) {
-      line("  {:<20}{}", part.part, format_count(part.parameters));
+      line("  {:<22}{}", part.part, format_count(part.parameters));
     }
     line("batch             {} samples of {} tokens = {} micro-batches of {}", recipe_.train.global_batch,
          recipe_.data.sequence_length, count_micro_batches(recipe_, recipe_.train.global_batch),

@@ -96,6 +96,13 @@ class Run {
     source_options.seed = static_cast<uint64_t>(recipe_.train.seed);
     source_options.shuffle = recipe_.data.shuffle;
     source_options.reset_at_documents = recipe_.data.reset_at_documents;
+    if (recipe_.model.head == HeadKind::masked_language_model) {
+      check_input(!tokenizer_json_.empty(),
+                  "a masked language model needs data.tokenizer, which has the token that hides others");
+      source_options.masking = std::make_shared<TokenMasking>(
+          Tokenizer::from_json(tokenizer_json_, recipe_.data.tokenizer), recipe_.data.mask_token,
+          recipe_.data.mask_share, source_options.seed);
+    }
     sources_ = open_batch_sources(entries(recipe_.data.train), entries(recipe_.data.validation),
                                   entries(recipe_.data.test), recipe_.data.split, source_options);
     for (const auto& source : {sources_.train, sources_.validation, sources_.test}) {

@@ -345,6 +345,37 @@ TEST(Trainer, TheTestPartIsMeasuredOnceAtTheEnd) {
   EXPECT_EQ(log.find("test_loss", log.find("test_loss") + 1), std::string::npos);
 }
 
+// The tokens around a hidden one say what it is.
+TEST(Trainer, AMaskedLanguageModelLearnsWhatIsHidden) {
+  const fs::path directory = scratch("masked");
+  std::string vocabulary;
+  for (int i = 0; i < 23; ++i) vocabulary += fmt::format("\"w{}\": {}, ", i, i);
+  write_file_atomic(
+      directory / "tokenizer.json",
+      R"({"added_tokens": [{"id": 23, "content": "[MASK]", "single_word": false, "lstrip": false,
+                        "rstrip": false, "normalized": false, "special": true}],
+                        "pre_tokenizer": {"type": "Whitespace"},
+                        "model": {"type": "WordLevel", "unk_token": "w0", "vocab": {)" +
+          vocabulary + "\"[MASK]\": 23}}}");
+  Recipe recipe = small_recipe();
+  const ModelConfig sizes = recipe.model;
+  recipe.model = ModelConfig::defaults(ModelForm::bert);
+  recipe.model.vocab_size = 24;
+  recipe.model.num_layers = sizes.num_layers;
+  recipe.model.hidden_size = sizes.hidden_size;
+  recipe.model.num_heads = sizes.num_heads;
+  recipe.model.max_positions = sizes.max_positions;
+  recipe.train.steps = 1200;
+  recipe.train.global_batch = recipe.train.micro_batch = 8;
+  recipe.resolve();
+  EXPECT_THROW(train(recipe, into(directory / "no-tokenizer")), InputError);
+  recipe.data.tokenizer = (directory / "tokenizer.json").string();
+  train(recipe, into(directory / "run"));
+  const auto values = losses(directory / "run");
+  EXPECT_GT(values.front(), 2.5);  // log 24 = 3.18
+  EXPECT_LT(std::accumulate(values.end() - 20, values.end(), 0.0) / 20, 1.2);
+}
+
 TEST(Trainer, TokensBeyondTheVocabularyAreRefused) {
   Recipe recipe = small_recipe();
   recipe.model.vocab_size = 20;
