@@ -77,7 +77,7 @@ class ConfigFields {
   template <class T>
   T get(const char* key) const {
     try {
-      const T value = json_.at(key).get<T>();
+      T value = json_.at(key).get<T>();
       // Sizes are multiplied before they are checked one by one.
       if constexpr (std::is_same_v<T, int64_t>) {
         constexpr int64_t kMost = int64_t{1} << 40;
