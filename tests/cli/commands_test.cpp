@@ -278,6 +278,17 @@ TEST_F(Pipeline, RecordsThatAreNoTextAreCountedAndKeptAside) {
   EXPECT_NE(refused.err.find("mixed.jsonl:98"), std::string::npos) << refused.err;
 }
 
+TEST_F(ProgramTest, BracketsOfAnOptionArePartOfItsText) {
+  write("text.txt", "some words, and some more words\n");
+  output({"tokenizer", "train", "--input", "text.txt", "--vocab-size", "259", "--output", "tokenizer.json",
+          "--special-token", "[MASK]", "--special-token", "[A,B]"});
+  const Json tokenizer = Json::parse(slurp(folder / "tokenizer.json"));
+  std::vector<std::string> added;
+  for (const Json& token : tokenizer["added_tokens"])
+    added.push_back(token["content"].get<std::string>());
+  EXPECT_EQ(added, (std::vector<std::string>{"[MASK]", "[A,B]"}));
+}
+
 TEST_F(ProgramTest, LostOutputIsAnError) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full";
   for (const std::vector<std::string>& command :
