@@ -284,8 +284,7 @@ TEST_F(ProgramTest, BracketsOfAnOptionArePartOfItsText) {
           "--special-token", "[MASK]", "--special-token", "[A,B]"});
   const Json tokenizer = Json::parse(slurp(folder / "tokenizer.json"));
   std::vector<std::string> added;
-  for (const Json& token : tokenizer["added_tokens"])
-    added.push_back(token["content"].get<std::string>());
+  for (const Json& token : tokenizer["added_tokens"]) added.push_back(token["content"].get<std::string>());
   EXPECT_EQ(added, (std::vector<std::string>{"[MASK]", "[A,B]"}));
 }
 
