@@ -61,6 +61,7 @@ struct RowGradient {
 
 /// P and dS of one row over one key block; both zero where nothing is visible. `logits` times `logit_scale`
 /// are the logits.
+template <class Unit>
 MEGALITH_INLINE RowGradient row_gradient(const float* logits, const float* dprobabilities, Visible visible,
                                          const float* factors, float logit_scale, float scale, float log_sum,
                                          float delta) {
@@ -68,7 +69,7 @@ MEGALITH_INLINE RowGradient row_gradient(const float* logits, const float* dprob
   if (visible.none()) return row;
 #pragma GCC unroll 8
   for (int64_t v = 0; v < kRowVectors; ++v) {
-    Vector p = exponential(load_vector(logits + v * kLanes) * logit_scale - log_sum);
+    Vector p = shifted_exponential<Unit>(load_vector(logits + v * kLanes), logit_scale, log_sum);
     Vector gradient = load_vector(dprobabilities + v * kLanes);
     if (!visible.all()) {
       // Selections and not products: what lies outside may be anything.
@@ -86,6 +87,23 @@ MEGALITH_INLINE RowGradient row_gradient(const float* logits, const float* dprob
     }
   }
   return row;
+}
+
+struct RowRange {
+  int64_t first, last;  // behind the last row
+};
+
+/// The rows from the first to the last that see one of `keys`; seen(r) tells what row r of `rows` sees.
+template <class Seen>
+MEGALITH_INLINE RowRange rows_that_see(Visible keys, int64_t rows, const Seen& seen) {
+  RowRange range{rows, 0};
+  for (int64_t r = 0; r < rows; ++r) {
+    const Visible row = seen(r);
+    if (row.none() || row.low >= keys.high || row.high <= keys.low) continue;
+    range.first = smaller(range.first, r);
+    range.last = r + 1;
+  }
+  return range;
 }
 
 /// The soft cap's part of dS: d(cap tanh(x / cap)) / dx = 1 - (logit / cap)^2.
@@ -139,7 +157,7 @@ void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, co
       load_rows<Unit>(d, out_stride, 0, rows, size, s.douts);
       pack_b_rows<Unit, T>(q, g.columns, rows, size, rows_units, s.query_rows);
       pack_b_rows<Unit, T>(d, out_stride, rows, size, rows_units, s.dout_rows);
-      const KeyRange range = range_of_block(visible, begin, end);
+      const BlockRange range(visible, begin, end);
       for (int64_t r = 0; r < rows; ++r) {
         const T* o = out + (begin + r) * out_stride + head * size;
         float sum = 0;
@@ -149,13 +167,27 @@ void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, co
       }
       for (int64_t i = 0; i < rows * padded; ++i) s.dqueries[i] = 0;
 
-      for (int64_t at = range.begin / kKeyBlock * kKeyBlock; at < range.end; at += kKeyBlock) {
-        const int64_t count = smaller(kKeyBlock, range.end - at), packed = smaller(kKeyBlock, g.tokens - at);
-        const int64_t block = at / kKeyBlock;
-        multiply_rows_by<Unit>(rows, count, units, s.queries, units, s.key_columns + block * column_words,
-                               s.logits, kKeyBlock, StoreMode::assign);
-        multiply_rows_by<Unit>(rows, count, units, s.douts, units, s.value_columns + block * column_words,
-                               s.dlogits, kKeyBlock, StoreMode::assign);
+      for (int64_t at = range.some.begin / kKeyBlock * kKeyBlock; at < range.some.end; at += kKeyBlock) {
+        const int64_t packed = smaller(kKeyBlock, g.tokens - at), block = at / kKeyBlock;
+        const bool whole = range.whole(at);
+        const auto seen = [&](int64_t r)
+                              MEGALITH_INLINE_LAMBDA { return visible_keys(visible[begin + r], at); };
+        const auto each_group = [&](auto&& body) MEGALITH_INLINE_LAMBDA {
+          for (int64_t r = 0; r < rows; r += kGroupRows<Unit>) {
+            const int64_t height = smaller(kGroupRows<Unit>, rows - r);
+            const Visible some = whole ? Visible{0, kKeyBlock} : seen_by_some(r, height, seen);
+            if (!some.none()) body(r, height, some);
+          }
+        };
+        each_group([&](int64_t r, int64_t height, Visible some) {
+          const int64_t first = first_column<Unit>(some), columns = some.high - first;
+          multiply_rows_by<Unit>(height, columns, units, s.queries + r * units, units,
+                                 s.key_columns + block * column_words + first,
+                                 s.logits + r * kKeyBlock + first, kKeyBlock, StoreMode::assign);
+          multiply_rows_by<Unit>(height, columns, units, s.douts + r * units, units,
+                                 s.value_columns + block * column_words + first,
+                                 s.dlogits + r * kKeyBlock + first, kKeyBlock, StoreMode::assign);
+        });
         const auto gradient_of = [&](int64_t r) MEGALITH_INLINE_LAMBDA {
           const int64_t query = begin + r;
           const float* factors =
@@ -163,11 +195,10 @@ void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, co
                            : mask_factors(mask, static_cast<uint64_t>(batch * g.tokens + query),
                                           static_cast<uint64_t>(head * g.tokens + at), kKeyBlock, buffer);
           float* logits = s.logits + r * kKeyBlock;
-          const Visible seen = visible_keys(visible[query], at);
           if (!plain) shape_logits(g, head, at - query, logits);
-          RowGradient row = row_gradient(logits, s.dlogits + r * kKeyBlock, seen, factors, logit_scale,
-                                         g.scale, normaliser[query], s.delta[r]);
-          if (g.softcap > 0) cap_gradient(logits, seen, g.softcap, row.dlogits);
+          RowGradient row = row_gradient<Unit>(logits, s.dlogits + r * kKeyBlock, seen(r), factors,
+                                               logit_scale, g.scale, normaliser[query], s.delta[r]);
+          if (g.softcap > 0) cap_gradient(logits, seen(r), g.softcap, row.dlogits);
           return row;
         };
         if constexpr (Unit::kElements == 1) {
@@ -187,31 +218,42 @@ void attention_backward_head(const AttentionGeometry& g, const void* qkv_raw, co
             put_across<Unit>(even.dlogits, odd.dlogits, r / 2, s.dlogits_across);
           }
         }
+        const int64_t count = smaller(kKeyBlock, range.some.end - at);
         const auto add_across = [&](const uint32_t* across, const uint32_t* b, float* c) {
-          const uint32_t* a = across;
           if constexpr (kUsesTiles<Unit>) {
             turn_across(rows_units, across, s.turned);
-            a = s.turned;
-          }
-          for (int64_t column = 0; column < size; column += kPanel) {
-            const int64_t width = smaller(kPanel, size - column);
-            if constexpr (kUsesTiles<Unit>) {
-              multiply_rows_by<Unit>(count, width, rows_units, a, rows_units, b + column * rows_units,
-                                     c + column, padded, StoreMode::add);
-            } else {
-              multiply<Unit>(count, width, rows_units, a, 4, kKeyBlock * 4, b + column * rows_units,
-                             c + column, padded, StoreMode::add);
+            for (int64_t column = 0; column < size; column += kPanel) {
+              multiply_rows_by<Unit>(count, smaller(kPanel, size - column), rows_units, s.turned, rows_units,
+                                     b + column * rows_units, c + column, padded, StoreMode::add);
+            }
+          } else {
+            for (int64_t key = 0; key < count; key += kGroupRows<Unit>) {
+              const int64_t height = smaller(kGroupRows<Unit>, count - key);
+              const RowRange queries =
+                  whole ? RowRange{0, rows} : rows_that_see(Visible{key, key + height}, rows, seen);
+              if (queries.last <= queries.first) continue;
+              const int64_t first = queries.first / Unit::kElements;
+              for (int64_t column = 0; column < size; column += kPanel) {
+                multiply<Unit>(height, smaller(kPanel, size - column), units_of<Unit>(queries.last) - first,
+                               across + first * kKeyBlock + key, 4, kKeyBlock * 4,
+                               b + column * rows_units + first * kPanel, c + key * padded + column, padded,
+                               StoreMode::add);
+              }
             }
           }
         };
         add_across(s.probabilities_across, s.dout_rows, s.dvalues + at * padded);
         add_across(s.dlogits_across, s.query_rows, s.dkeys + at * padded);
-        for (int64_t column = 0; column < size; column += kPanel) {
-          multiply_rows_by<Unit>(rows, smaller(kPanel, size - column), operand_units<Unit>(count),
-                                 s.dlogits_rows, operand_units<Unit>(kKeyBlock),
-                                 s.key_rows + block * key_row_words + column * operand_units<Unit>(packed),
-                                 s.dqueries + column, padded, StoreMode::add);
-        }
+        each_group([&](int64_t r, int64_t height, Visible some) {
+          const int64_t first = first_unit<Unit>(some), row_units = operand_units<Unit>(kKeyBlock);
+          for (int64_t column = 0; column < size; column += kPanel) {
+            multiply_rows_by<Unit>(
+                height, smaller(kPanel, size - column), operand_units<Unit>(some.high) - first,
+                s.dlogits_rows + r * row_units + first, row_units,
+                s.key_rows + block * key_row_words + column * operand_units<Unit>(packed) + first * kPanel,
+                s.dqueries + r * padded + column, padded, StoreMode::add);
+          }
+        });
       }
       for (int64_t r = 0; r < rows; ++r) {
         T* to = dqkv + (begin + r) * g.columns + head * size;

@@ -186,19 +186,64 @@ MEGALITH_INLINE Visible visible_keys(KeyRange range, int64_t block_begin) {
   return {larger<int64_t>(range.begin - block_begin, 0),
           smaller<int64_t>(range.end - block_begin, kKeyBlock)};
 }
-/// The keys that some query of begin .. end - 1 sees lie in one range.
-MEGALITH_INLINE KeyRange range_of_block(const KeyRange* visible, int64_t begin, int64_t end) {
-  KeyRange range = visible[begin];
-  for (int64_t t = begin + 1; t < end; ++t) {
-    range.begin = smaller(range.begin, visible[t].begin);
-    range.end = larger(range.end, visible[t].end);
+/// What queries begin .. end - 1 see: `some` from the first to the last key that one of them does, `all` the
+/// keys that every one does.
+struct BlockRange {
+  KeyRange some, all;
+
+  BlockRange(const KeyRange* visible, int64_t begin, int64_t end) : some(visible[begin]), all(some) {
+    for (int64_t t = begin + 1; t < end; ++t) {
+      some = {smaller(some.begin, visible[t].begin), larger(some.end, visible[t].end)};
+      all = {larger(all.begin, visible[t].begin), smaller(all.end, visible[t].end)};
+    }
   }
-  return range;
+  /// Whether no mask cuts through the block of keys at `at`.
+  bool whole(int64_t at) const { return all.begin <= at && at + kKeyBlock <= all.end; }
+};
+
+/// Rows that the inner kernel computes at once: where a mask cuts through a block, products leave out what no
+/// row of such a group sees.
+template <class Unit>
+inline constexpr int64_t kGroupRows = kUsesTiles<Unit> ? kStepRows : kPanelA;
+
+/// The keys from the first to the last that one of `rows` rows sees; seen(r) tells those of row r.
+template <class Seen>
+MEGALITH_INLINE Visible seen_by_some(int64_t first, int64_t rows, const Seen& seen) {
+  Visible some{kKeyBlock, 0};
+  for (int64_t r = first; r < first + rows; ++r) {
+    const Visible row = seen(r);
+    if (row.none()) continue;
+    some.low = smaller(some.low, row.low);
+    some.high = larger(some.high, row.high);
+  }
+  return some;
 }
+/// Where products over a group's keys begin: at a whole vector of columns, or at a unit of the sum. Tiles
+/// take them from the start of the block.
+template <class Unit>
+MEGALITH_INLINE int64_t first_column(Visible seen) {
+  return kUsesTiles<Unit> ? 0 : seen.low / kLanes * kLanes;
+}
+template <class Unit>
+MEGALITH_INLINE int64_t first_unit(Visible seen) {
+  return kUsesTiles<Unit> ? 0 : seen.low / Unit::kElements;
+}
+
 /// All ones in the lanes of part v that are visible.
 MEGALITH_INLINE LaneIndex visible_lanes(Visible visible, int64_t v) {
   const LaneIndex lane = bit_cast<LaneIndex>(lane_numbers()) + static_cast<int32_t>(v * kLanes);
   return (lane >= static_cast<int32_t>(visible.low)) & (lane < static_cast<int32_t>(visible.high));
+}
+
+/// e^(scale x - shift), as exact as probabilities that are held in units of that kind.
+template <class Unit>
+MEGALITH_INLINE Vector shifted_exponential(Vector x, float scale, float shift) {
+  if constexpr (Unit::kElements > 1) {
+    constexpr float kLog2e = 1.44269504088896341f;
+    return rough_power_of_two(x * (scale * kLog2e) - shift * kLog2e);
+  } else {
+    return exponential(x * scale - shift);
+  }
 }
 
 /// Makes logits of one row's products over a block of keys: cap * tanh(scale * product / cap), or ALiBi's

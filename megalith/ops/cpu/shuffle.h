@@ -1,6 +1,8 @@
 // Fixed rearrangements of 32-bit words in registers.
 #pragma once
 
+#include <immintrin.h>
+
 #include "megalith/ops/cpu/level.h"
 
 namespace megalith::cpu::MEGALITH_LEVEL {
@@ -77,7 +79,11 @@ MEGALITH_INLINE float sum_of_lanes(Vector x) {
   return x[0];
 }
 MEGALITH_INLINE Vector larger_lanes(Vector a, Vector b) {
+#ifdef __AVX512F__
+  return bit_cast<Vector>(_mm512_max_ps(bit_cast<__m512>(b), bit_cast<__m512>(a)));
+#else
   return a < b ? b : a;
+#endif
 }
 MEGALITH_INLINE float largest_of_lanes(Vector x) {
 #ifdef __AVX512F__
