@@ -31,6 +31,13 @@ MEGALITH_INLINE void row_units(const T* x, int64_t ld, int64_t k, int64_t u, int
   }
 }
 
+/// Fetches x[0 .. n) into the first cache.
+template <class T>
+MEGALITH_INLINE void fetch_lines(const T* x, int64_t n) {
+  const char* bytes = reinterpret_cast<const char*>(x);
+  for (int64_t at = 0; at < n * static_cast<int64_t>(sizeof(T)); at += 64) __builtin_prefetch(bytes + at);
+}
+
 /// Packs b[k][n], whose rows are contiguous. `units` is at least units_of(k); the rest is zero.
 template <class Unit, class T>
 void pack_b_rows(const void* b_raw, int64_t ld, int64_t k, int64_t n, int64_t units, void* packed) {
@@ -145,7 +152,7 @@ MEGALITH_INLINE void scatter_groups(const uint32_t* words, uint32_t* to, int64_t
 /// overwrites.
 template <class Unit, class T>
 void pack_a_columns(const void* a_raw, int64_t ld, int64_t k, int64_t m, int64_t units, void* packed) {
-  constexpr int64_t kPanels = 8;
+  constexpr int64_t kPanels = 8, kUnitsAhead = 8;
   const T* a = static_cast<const T*>(a_raw);
   const int64_t panel_words = units * kPanelA + kSlackA;
   for (int64_t i = 0; i < m; i += kPanels * kPanelA) {
@@ -154,6 +161,10 @@ void pack_a_columns(const void* a_raw, int64_t ld, int64_t k, int64_t m, int64_t
     const int64_t count = (width + kPanelA - 1) / kPanelA;
     alignas(64) uint32_t step[kPanels * kPanelA + kLanes] = {};
     for (int64_t u = 0; u < units; ++u) {
+      // Rows are often pages apart, where the processor's own prefetching gives up.
+      if (const int64_t ahead = (u + kUnitsAhead) * Unit::kElements; ahead + Unit::kElements <= k) {
+        for (int64_t e = 0; e < Unit::kElements; ++e) fetch_lines(a + (ahead + e) * ld + i, width);
+      }
       if (width == kPanels * kPanelA) {
         row_units<Unit>(a + i, ld, k, u, kPanels * kPanelA, step);
       } else {
