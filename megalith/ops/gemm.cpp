@@ -37,7 +37,7 @@ struct Blocking {
     constexpr int64_t kFewRows = 32, kMostRows = 2048;
     const bool few_rows = m <= kFewRows;
     const int64_t most_units = few_rows ? 1024 : kernels.most_units;
-    const int64_t most_columns = few_rows ? kPanel : packs_a && m >= n ? 768 : 384;
+    const int64_t most_columns = few_rows ? kPanel : packs_a ? 768 : 384;
     const int64_t passes = std::max<int64_t>(1, divide_up(total_units, most_units));
     units = std::max<int64_t>(1, round_up(divide_up(total_units, passes), unit_multiple));
 
@@ -93,6 +93,16 @@ class RowsAhead {
   const char* row_;
   int64_t row_bytes_, lines_, left_, line_ = 0;
 };
+
+/// Fetches a rectangle that will be written. A tile takes long enough for it to arrive.
+template <class T>
+void fetch_rectangle(const T* first, int64_t rows, int64_t columns, int64_t stride) {
+  for (int64_t r = 0; r < rows; ++r, first += stride) {
+    for (int64_t at = 0; at < columns; at += 64 / static_cast<int64_t>(sizeof(T))) {
+      __builtin_prefetch(first + at, 1);
+    }
+  }
+}
 
 /// Converts or pads A where its rows are not whole units of the kernel.
 RowOperand prepare_rows(const ExecContext& context, const cpu::GemmKernels& kernels, const GemmOperand& a,
@@ -222,7 +232,15 @@ void gemm(const ExecContext& context, const cpu::GemmKernels& kernels, int64_t m
           const int64_t width = std::min(kPanel, columns - j);
           const char* panel = panels + j / kPanel * panel_bytes;
           next.fetch(lines_a_panel);
+          if (mode == cpu::StoreMode::add) {
+            const bool right =
+                j + kPanel < columns;  // the next tile, unless it is the first of the next rows
+            const float* start = right ? sums + j + kPanel : sums + tile * sums_stride;
+            if (right || i + tile < rows) fetch_rectangle(start, height, kPanel, sums_stride);
+          }
           if (last && finishes) {
+            fetch_rectangle(static_cast<const char*>(offset(result, j, c_size)), height,
+                            width * static_cast<int64_t>(c_size), c.stride * static_cast<int64_t>(c_size));
             kernels.finish(height, width, units, left, row_bytes, unit_bytes, panel,
                            unit > 0 ? sums + j : nullptr, sums_stride,
                            c.bias == nullptr ? nullptr : c.bias + column + j, offset(result, j, c_size),
