@@ -14,19 +14,23 @@ FeedForward::FeedForward(const std::string& name, const FeedForwardOptions& opti
 void FeedForward::forward(const Pass& pass, TensorView x, TensorView y) const {
   const TensorView inner = pass.saved.push(x.dtype(), {x.rows(), up_.outputs()});
   up_.forward(pass.exec, x, inner);
-  const TensorView activated = pass.saved.push(x.dtype(), {x.rows(), down_.inputs()});
+  if (y.empty()) return;
+  ArenaScope scope(pass.exec.workspace);
+  const TensorView activated = pass.exec.workspace.allocate(x.dtype(), {x.rows(), down_.inputs()});
   activation_forward(pass.exec, options_.activation, inner, activated);
-  if (!y.empty()) down_.forward(pass.exec, activated, y);
+  down_.forward(pass.exec, activated, y);
 }
 
 void FeedForward::backward(const Pass& pass, TensorView dy, TensorView x, TensorView dx) {
-  const TensorView activated = pass.saved.pop();
   const TensorView inner = pass.saved.pop();
   ArenaScope scope(pass.exec.workspace);
-  const TensorView d_activated = pass.exec.workspace.allocate(dy.dtype(), activated.shape());
-  down_.backward(pass.exec, dy, activated, d_activated);
-  // The gradient takes the place of the input, which nothing reads again.
-  activation_backward(pass.exec, options_.activation, inner, d_activated, inner);
+  const TensorView d_activated = pass.exec.workspace.allocate(dy.dtype(), {dy.rows(), down_.inputs()});
+  down_.backward_input(pass.exec, dy, d_activated);
+  // What nothing reads again gives its place: the input to its gradient, the output's gradient to the output,
+  // which costs a store here and would cost as much memory as the input if it were kept.
+  const TensorView activated = d_activated;
+  activation_backward(pass.exec, options_.activation, inner, d_activated, inner, activated);
+  down_.backward_parameters(pass.exec, dy, activated);
   up_.backward(pass.exec, inner, x, dx);
 }
 
@@ -45,7 +49,7 @@ void FeedForward::visit(const ParameterVisitor& visitor) {
 }
 
 size_t FeedForward::saved_bytes(int64_t rows, size_t element) const {
-  return static_cast<size_t>(rows) * static_cast<size_t>(up_.outputs() + down_.inputs()) * element;
+  return static_cast<size_t>(rows) * static_cast<size_t>(up_.outputs()) * element;
 }
 
 }  // namespace megalith

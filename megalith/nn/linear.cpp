@@ -17,12 +17,20 @@ void Linear::forward(const ExecContext& context, TensorView x, TensorView y) con
 }
 
 void Linear::backward(const ExecContext& context, TensorView dy, TensorView x, TensorView dx) {
+  backward_parameters(context, dy, x);
+  if (!dx.empty()) backward_input(context, dy, dx);
+}
+
+void Linear::backward_parameters(const ExecContext& context, TensorView dy, TensorView x) {
   linear_backward_weight(context, dy, x, weight_.gradient, weight_.start_gradient());
   if (has_bias_) {
     bias_.start_gradient_zeroed(context);
     bias_backward(context, dy, bias_.gradient);
   }
-  if (!dx.empty()) linear_backward_input(context, dy, weight_.value, dx);
+}
+
+void Linear::backward_input(const ExecContext& context, TensorView dy, TensorView dx) const {
+  linear_backward_input(context, dy, weight_.value, dx);
 }
 
 void Linear::visit(const ParameterVisitor& visitor) {

@@ -17,6 +17,9 @@ class Linear {
   void forward(const ExecContext& context, TensorView x, TensorView y) const;
   /// Accumulates parameter gradients; assigns dx unless it is empty.
   void backward(const ExecContext& context, TensorView dy, TensorView x, TensorView dx);
+  /// The halves of it, for callers that have x only after dx.
+  void backward_parameters(const ExecContext& context, TensorView dy, TensorView x);
+  void backward_input(const ExecContext& context, TensorView dy, TensorView dx) const;
   void visit(const ParameterVisitor& visitor);
 
   /// Of this rank.

@@ -29,15 +29,17 @@ void activation_forward(const ExecContext& context, Activation activation, Tenso
 }
 
 void activation_backward(const ExecContext& context, Activation activation, TensorView x, TensorView dy,
-                         TensorView dx) {
+                         TensorView dx, TensorView y) {
   expect(x, dy.dtype(), input_shape(activation, dy), "activation_backward", "x");
   expect(dx, dy.dtype(), x.shape(), "activation_backward", "dx");
+  if (!y.empty()) expect(y, dy.dtype(), dy.shape(), "activation_backward", "y");
   const cpu::TypedKernels& kernels = cpu::typed(x.dtype());
   ProfileScope scope(context, "activation");
   const int64_t columns = dy.columns();
   parallel_blocks(context, dy.rows(), rows_per_block(columns), [&](int64_t begin, int64_t end) {
     kernels.activation_backward(static_cast<int>(activation), row_of(x, begin), row_of(dy, begin),
-                                row_of(dx, begin), end - begin, columns);
+                                row_of(dx, begin), y.empty() ? nullptr : row_of(y, begin), end - begin,
+                                columns);
   });
 }
 

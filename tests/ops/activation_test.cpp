@@ -29,7 +29,8 @@ TEST_F(ActivationTest, EqualsTheOracle) {
           out.push_back(copy_of(x));
           activation_forward(context, activation, x, out[0]);
           activation_backward(context, activation, x, dy, out[1]);
-          activation_backward(context, activation, out[2], dy, out[2]);  // in place
+          out.push_back(copy_of(dy));
+          activation_backward(context, activation, out[2], out[3], out[2], out[3]);  // in place
           return out;
         });
         const auto kind = static_cast<reference::Activation>(activation);
@@ -40,6 +41,7 @@ TEST_F(ActivationTest, EqualsTheOracle) {
         expect_close(results[1], reference::activation_backward(kind, doubles(dy), doubles(x), n, f),
                      1e-6 * scale * largest(doubles(dy)), what + " backward");
         EXPECT_TRUE(same_bits(results[1], results[2])) << what << " backward in place";
+        EXPECT_TRUE(same_bits(results[0], results[3])) << what << " output of backward";
       }
     }
   }

@@ -52,9 +52,11 @@ void plain_forward(const T* x, T* y, int64_t n) {
 }
 
 template <class T, class F>
-void plain_backward(const T* x, const T* dy, T* dx, int64_t n) {
+void plain_backward(const T* x, const T* dy, T* dx, T* y, int64_t n) {
   for_vectors(n, [&](auto lanes, int64_t i) MEGALITH_INLINE_LAMBDA {
-    lanes.store(dx + i, lanes.load(dy + i) * F::slope(lanes.load(x + i)).derivative);
+    const Slope slope = F::slope(lanes.load(x + i));
+    lanes.store(dx + i, lanes.load(dy + i) * slope.derivative);
+    if (y != nullptr) lanes.store(y + i, slope.value);
   });
 }
 
@@ -70,7 +72,7 @@ void gated_forward(const T* x, T* y, int64_t rows, int64_t columns) {
 }
 
 template <class T, class F>
-void gated_backward(const T* x, const T* dy, T* dx, int64_t rows, int64_t columns) {
+void gated_backward(const T* x, const T* dy, T* dx, T* y, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {
     const T *gate = x + r * 2 * columns, *up = gate + columns, *d = dy + r * columns;
     T *dgate = dx + r * 2 * columns, *dup = dgate + columns;
@@ -79,6 +81,7 @@ void gated_backward(const T* x, const T* dy, T* dx, int64_t rows, int64_t column
       const Vector upward = lanes.load(up + j), gradient = lanes.load(d + j);
       lanes.store(dgate + j, gradient * upward * slope.derivative);
       lanes.store(dup + j, gradient * slope.value);
+      if (y != nullptr) lanes.store(y + r * columns + j, slope.value * upward);
     });
   }
 }
@@ -107,25 +110,25 @@ void activation_forward(int activation, const void* x_raw, void* y_raw, int64_t 
 }
 
 template <class T>
-void activation_backward(int activation, const void* x_raw, const void* dy_raw, void* dx_raw, int64_t rows,
-                         int64_t columns) {
+void activation_backward(int activation, const void* x_raw, const void* dy_raw, void* dx_raw, void* y_raw,
+                         int64_t rows, int64_t columns) {
   const T *x = static_cast<const T*>(x_raw), *dy = static_cast<const T*>(dy_raw);
-  T* dx = static_cast<T*>(dx_raw);
+  T *dx = static_cast<T*>(dx_raw), *y = static_cast<T*>(y_raw);
   switch (activation) {
     case 0:
-      return plain_backward<T, GeluTanh>(x, dy, dx, rows * columns);
+      return plain_backward<T, GeluTanh>(x, dy, dx, y, rows * columns);
     case 1:
-      return plain_backward<T, GeluErf>(x, dy, dx, rows * columns);
+      return plain_backward<T, GeluErf>(x, dy, dx, y, rows * columns);
     case 2:
-      return plain_backward<T, Relu>(x, dy, dx, rows * columns);
+      return plain_backward<T, Relu>(x, dy, dx, y, rows * columns);
     case 3:
-      return plain_backward<T, Silu>(x, dy, dx, rows * columns);
+      return plain_backward<T, Silu>(x, dy, dx, y, rows * columns);
     case 4:
-      return gated_backward<T, Silu>(x, dy, dx, rows, columns);
+      return gated_backward<T, Silu>(x, dy, dx, y, rows, columns);
     case 5:
-      return gated_backward<T, GeluTanh>(x, dy, dx, rows, columns);
+      return gated_backward<T, GeluTanh>(x, dy, dx, y, rows, columns);
     default:
-      return gated_backward<T, GeluErf>(x, dy, dx, rows, columns);
+      return gated_backward<T, GeluErf>(x, dy, dx, y, rows, columns);
   }
 }
 

@@ -87,7 +87,8 @@ struct TypedKernels {
   void (*column_sums)(const void* x, int64_t ld, int64_t rows, int64_t columns, float* sums);
 
   void (*activation_forward)(int activation, const void* x, void* y, int64_t rows, int64_t columns);
-  void (*activation_backward)(int activation, const void* x, const void* dy, void* dx, int64_t rows,
+  /// y, the output once more, may be null or dy.
+  void (*activation_backward)(int activation, const void* x, const void* dy, void* dx, void* y, int64_t rows,
                               int64_t columns);
 
   void (*norm_forward)(bool centred, const void* x, const void* weight, const void* bias, float epsilon,
