@@ -1,7 +1,5 @@
 // megalith: the program.
 
-#include <malloc.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -10,20 +8,13 @@
 
 #include "megalith/base/config.h"
 #include "megalith/base/error.h"
+#include "megalith/base/large_blocks.h"
 #include "megalith/base/log.h"
 #include "megalith/cli/commands.h"
 
 namespace {
 
 constexpr int kDone = 0, kFailed = 1, kWrongInput = 2;
-
-// Third parties allocate with malloc; giving large blocks back to the system and faulting them in anew on
-// every use is what would cost, so they are kept.
-void keep_large_blocks() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 1 << 24);
-}
 
 // What is wrong with the command line, in one line.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
@@ -102,7 +93,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  keep_large_blocks();
+  megalith::set_large_blocks(megalith::LargeBlocks::kept);
   try {
     return run(argc, argv);
   } catch (const megalith::ExitStatus& exit) {

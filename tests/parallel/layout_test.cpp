@@ -37,13 +37,15 @@ struct Bounds {
 // fp32: the sums of a matrix product and over micro-batches are cut differently, so each of some twenty
 // operations between a weight and the loss rounds differently by 6e-8 of its largest terms, together below
 // 1e-5; weights collect the relative error of twenty updates. 16-bit types round partial sums and the weights
-// themselves to 2^-9 or 2^-12, and a weight that rounds to its neighbour stays there.
+// themselves to 2^-9 or 2^-12, and a weight that rounds to its neighbour stays there. Adam moves a weight by
+// the learning rate even where its gradient is hardly more than rounding, so that biases, which are nothing
+// but what twenty updates made of zero, differ most: by some hundredths in bf16.
 Bounds bounds(Precision precision) {
   switch (precision) {
     case Precision::fp32:
       return {1e-5, 1e-5, 1e-5};
     case Precision::bf16:
-      return {5e-3, 0.1, 0.02};
+      return {5e-3, 0.1, 0.05};
     case Precision::fp16:
       return {1e-3, 0.02, 0.01};
   }
