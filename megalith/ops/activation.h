@@ -20,8 +20,8 @@ inline bool is_gated(Activation activation) {
 /// x [N,F], or [N,2F] when gated; y [N,F]; one dtype.
 void activation_forward(const ExecContext& context, Activation activation, TensorView x, TensorView y);
 
-/// dx (assigned, shaped as x) from dy [N,F]. dx may be x. Unless it is empty, y [N,F] receives the output once
-/// more, so that nobody has to keep it; y may be dy.
+/// dx (assigned, shaped as x) from dy [N,F]. dx may be x. Unless it is empty, y [N,F] receives the output
+/// once more, so that nobody has to keep it; y may be dy.
 void activation_backward(const ExecContext& context, Activation activation, TensorView x, TensorView dy,
                          TensorView dx, TensorView y = TensorView());
 
