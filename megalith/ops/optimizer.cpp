@@ -13,18 +13,23 @@ constexpr int64_t kBlock = 65536;  // elements that one call of a kernel handles
 
 /// The rounded copy of the weights that an update writes on the way.
 struct Copy {
-  cpu::CopyKind kind = cpu::CopyKind::none;
-  void* data = nullptr;
+  cpu::RoundedCopy whole;
 
   Copy(const TensorView& copy, const TensorView& weight, const char* operation) {
     if (copy.empty()) return;
     check(copy.dtype() == DType::bf16 || copy.dtype() == DType::f16, "{}: copy is {}; expected BF16 or F16",
           operation, name(copy.dtype()));
     expect(copy, copy.dtype(), weight.shape(), operation, "copy");
-    kind = copy.dtype() == DType::bf16 ? cpu::CopyKind::bf16 : cpu::CopyKind::f16;
-    data = copy.raw();
+    // Weights, moments and gradients of so many elements pass through all caches.
+    constexpr int64_t kManyElements = int64_t{1} << 20;
+    whole = {copy.raw(), copy.dtype() == DType::bf16 ? cpu::CopyKind::bf16 : cpu::CopyKind::f16,
+             weight.elements() >= kManyElements};
   }
-  void* at(int64_t index) const { return data == nullptr ? nullptr : offset(data, index, 2); }
+  cpu::RoundedCopy from(int64_t index) const {
+    cpu::RoundedCopy copy = whole;
+    if (copy.data != nullptr) copy.data = offset(copy.data, index, 2);
+    return copy;
+  }
 };
 
 void expect_f32(const TensorView& weight, const char* operation) {
@@ -53,7 +58,7 @@ void adamw_update(const ExecContext& context, const AdamWArguments& arguments, T
   const float* g = gradient.data<float>();
   parallel_blocks(context, weight.elements(), kBlock, [&](int64_t begin, int64_t end) {
     cpu::kernels().optimizer.adamw(step, w + begin, first + begin, second + begin, g + begin,
-                                   rounded.at(begin), rounded.kind, end - begin);
+                                   rounded.from(begin), end - begin);
   });
 }
 
@@ -68,10 +73,9 @@ void sgd_update(const ExecContext& context, const SgdArguments& arguments, Tenso
   float *w = weight.data<float>(), *moment = arguments.momentum != 0 ? u.data<float>() : nullptr;
   const float* g = gradient.data<float>();
   parallel_blocks(context, weight.elements(), kBlock, [&](int64_t begin, int64_t end) {
-    cpu::kernels().optimizer.sgd(arguments.learning_rate, arguments.momentum, arguments.weight_decay,
-                                 arguments.gradient_scale, w + begin,
-                                 moment == nullptr ? nullptr : moment + begin, g + begin, rounded.at(begin),
-                                 rounded.kind, end - begin);
+    cpu::kernels().optimizer.sgd(
+        arguments.learning_rate, arguments.momentum, arguments.weight_decay, arguments.gradient_scale,
+        w + begin, moment == nullptr ? nullptr : moment + begin, g + begin, rounded.from(begin), end - begin);
   });
 }
 
@@ -106,8 +110,7 @@ void lamb_update(const ExecContext& context, const AdamWArguments& arguments, Te
                            : 1.0;
   const float rate = static_cast<float>(arguments.learning_rate * ratio);
   parallel_blocks(context, n, kBlock, [&](int64_t begin, int64_t end) {
-    cpu::kernels().optimizer.apply(rate, direction + begin, w + begin, rounded.at(begin), rounded.kind,
-                                   end - begin);
+    cpu::kernels().optimizer.apply(rate, direction + begin, w + begin, rounded.from(begin), end - begin);
   });
 }
 

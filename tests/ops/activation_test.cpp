@@ -49,16 +49,23 @@ TEST_F(ActivationTest, EqualsTheOracle) {
 
 // Far from zero gelu is x or 0, and nothing overflows on the way.
 TEST_F(ActivationTest, SaturatesWithoutOverflow) {
-  Tensor x(DType::f32, {6}), y(DType::f32, {6}), dx(DType::f32, {6}), dy(DType::f32, {6});
-  const double inputs[6] = {-1e4, -100, -20, 20, 100, 1e4};
-  for (int i = 0; i < 6; ++i) set(x, i, inputs[i]), set(dy, i, 1);
-  for (const Activation activation :
-       {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu, Activation::silu}) {
-    activation_forward(context, activation, x, y);
-    activation_backward(context, activation, x, dy, dx);
-    for (int i = 0; i < 6; ++i) {
-      EXPECT_NEAR(get(y, i), i < 3 ? 0 : inputs[i], 1e-7 * std::abs(inputs[i])) << inputs[i];
-      EXPECT_NEAR(get(dx, i), i < 3 ? 0 : 1, 1e-7) << inputs[i];
+  const std::vector<double> sizes = {20, 100, 1e4, 1e15};
+  for (const DType dtype : training_types()) {
+    const int64_t count = 2 * static_cast<int64_t>(sizes.size()) - (dtype == DType::f16 ? 2 : 0);
+    Tensor x(dtype, {count}), y(dtype, {count}), dx(dtype, {count}), dy(dtype, {count});
+    for (int64_t i = 0; i < count; ++i) {
+      const double size = sizes[static_cast<size_t>(i / 2)];
+      set(x, i, i % 2 == 0 ? size : -size), set(dy, i, 1);
+    }
+    for (const Activation activation :
+         {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu, Activation::silu}) {
+      activation_forward(context, activation, x, y);
+      activation_backward(context, activation, x, dy, dx);
+      for (int64_t i = 0; i < count; ++i) {
+        const double at = get(x, i);
+        EXPECT_NEAR(get(y, i), i % 2 == 0 ? at : 0, 1e-7 * std::abs(at)) << at;
+        EXPECT_NEAR(get(dx, i), i % 2 == 0 ? 1 : 0, 1e-7) << at;
+      }
     }
   }
 }

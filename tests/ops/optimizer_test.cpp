@@ -37,7 +37,7 @@ void expect_rounded(const TensorView& copy, const TensorView& weight) {
 
 // Each step rounds every quantity a few times; the direction is of size one.
 TEST_F(OptimizerTest, AdamWAndLambFollowTheOracle) {
-  for (const int64_t count : {1, 37, 70001, 140000}) {
+  for (const int64_t count : {1, 37, 70001, 140000, 1048613}) {
     for (const bool lamb : {false, true}) {
       for (const DType copy_type : {DType::bf16, DType::f16}) {
         const auto results = on_any_threads([&] {

@@ -1,4 +1,6 @@
 // Activations and their derivatives.
+#include <type_traits>
+
 #include "megalith/ops/cpu/families.h"
 #include "megalith/ops/cpu/math.h"
 #include "megalith/ops/cpu/vectors.h"
@@ -11,14 +13,22 @@ struct Slope {
   Vector value, derivative;
 };
 
+/// As exact as results of type T.
+template <class T>
+MEGALITH_INLINE Vector logistic_of(Vector x) {
+  if constexpr (std::is_same_v<T, BrainFloat>) return rough_logistic(x);
+  return logistic(x);
+}
+
 /// 0.5 x (1 + tanh u) = x logistic(2u) with u = sqrt(2/pi) (x + 0.044715 x^3).
+template <class T>
 struct GeluTanh {
   static constexpr float kRoot = 0.79788456080286536f, kCubic = 0.044715f;
   MEGALITH_INLINE static Vector value(Vector x) {
-    return x * logistic(2.0f * kRoot * (x + kCubic * x * x * x));
+    return x * logistic_of<T>(2.0f * kRoot * (x + kCubic * x * x * x));
   }
   MEGALITH_INLINE static Slope slope(Vector x) {
-    const Vector s = logistic(2.0f * kRoot * (x + kCubic * x * x * x));
+    const Vector s = logistic_of<T>(2.0f * kRoot * (x + kCubic * x * x * x));
     const Vector twice_du = 2.0f * kRoot * (1.0f + 3.0f * kCubic * x * x);
     return {x * s, s + x * s * (1.0f - s) * twice_du};
   }
@@ -37,10 +47,11 @@ struct Relu {
   MEGALITH_INLINE static Slope slope(Vector x) { return {value(x), x > 0 ? Vector{} + 1.0f : Vector{}}; }
 };
 
+template <class T>
 struct Silu {
-  MEGALITH_INLINE static Vector value(Vector x) { return x * logistic(x); }
+  MEGALITH_INLINE static Vector value(Vector x) { return x * logistic_of<T>(x); }
   MEGALITH_INLINE static Slope slope(Vector x) {
-    const Vector s = logistic(x);
+    const Vector s = logistic_of<T>(x);
     return {x * s, s + x * s * (1.0f - s)};
   }
 };
@@ -93,17 +104,17 @@ void activation_forward(int activation, const void* x_raw, void* y_raw, int64_t 
   T* y = static_cast<T*>(y_raw);
   switch (activation) {
     case 0:
-      return plain_forward<T, GeluTanh>(x, y, rows * columns);
+      return plain_forward<T, GeluTanh<T>>(x, y, rows * columns);
     case 1:
       return plain_forward<T, GeluErf>(x, y, rows * columns);
     case 2:
       return plain_forward<T, Relu>(x, y, rows * columns);
     case 3:
-      return plain_forward<T, Silu>(x, y, rows * columns);
+      return plain_forward<T, Silu<T>>(x, y, rows * columns);
     case 4:
-      return gated_forward<T, Silu>(x, y, rows, columns);
+      return gated_forward<T, Silu<T>>(x, y, rows, columns);
     case 5:
-      return gated_forward<T, GeluTanh>(x, y, rows, columns);
+      return gated_forward<T, GeluTanh<T>>(x, y, rows, columns);
     default:
       return gated_forward<T, GeluErf>(x, y, rows, columns);
   }
@@ -116,17 +127,17 @@ void activation_backward(int activation, const void* x_raw, const void* dy_raw, 
   T *dx = static_cast<T*>(dx_raw), *y = static_cast<T*>(y_raw);
   switch (activation) {
     case 0:
-      return plain_backward<T, GeluTanh>(x, dy, dx, y, rows * columns);
+      return plain_backward<T, GeluTanh<T>>(x, dy, dx, y, rows * columns);
     case 1:
       return plain_backward<T, GeluErf>(x, dy, dx, y, rows * columns);
     case 2:
       return plain_backward<T, Relu>(x, dy, dx, y, rows * columns);
     case 3:
-      return plain_backward<T, Silu>(x, dy, dx, y, rows * columns);
+      return plain_backward<T, Silu<T>>(x, dy, dx, y, rows * columns);
     case 4:
-      return gated_backward<T, Silu>(x, dy, dx, y, rows, columns);
+      return gated_backward<T, Silu<T>>(x, dy, dx, y, rows, columns);
     case 5:
-      return gated_backward<T, GeluTanh>(x, dy, dx, y, rows, columns);
+      return gated_backward<T, GeluTanh<T>>(x, dy, dx, y, rows, columns);
     default:
       return gated_backward<T, GeluErf>(x, dy, dx, y, rows, columns);
   }

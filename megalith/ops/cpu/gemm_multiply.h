@@ -16,15 +16,6 @@ inline constexpr int64_t kTileVectors = 4;
 inline constexpr int64_t kTileVectors = 2;
 #endif
 
-/// Writes a vector, on a boundary of its size, past the caches.
-MEGALITH_INLINE void stream_vector(float* to, Vector value) {
-#ifdef __AVX512F__
-  _mm512_stream_ps(to, bit_cast<__m512>(value));
-#else
-  _mm256_stream_ps(to, bit_cast<__m256>(value));
-#endif
-}
-
 /// What becomes of sums: they start from what `start` gives and go where `store` puts them. r and v are a row
 /// and a vector of the tile.
 struct SumsOf {

@@ -59,7 +59,7 @@ MEGALITH_INLINE Vector exponential(Vector x) {
 }
 #endif
 
-/// 2^x for x <= 0, or below 1 where rounding put it, with a relative error below 3e-6 (a minimax polynomial):
+/// 2^x for x <= 126, with a relative error below 3e-6 (a minimax polynomial):
 /// for results that bf16 will hold, whose own rounding is a thousand times that. Subnormal or 0
 /// below -126; NaN stays NaN.
 MEGALITH_INLINE Vector rough_power_of_two(Vector x) {
@@ -82,6 +82,22 @@ MEGALITH_INLINE Vector rough_power_of_two(Vector x) {
 /// 1 / (1 + e^-x), relative error below 4e-7 wherever the result is a normal number.
 MEGALITH_INLINE Vector logistic(Vector x) {
   return 1.0f / (1.0f + exponential(-x));
+}
+
+/// The same with a relative error below 5e-6, for results that bf16 will hold. 0 below -87.33.
+MEGALITH_INLINE Vector rough_logistic(Vector x) {
+#ifdef __AVX512F__
+  const __m512 exponent = bit_cast<__m512>(x * -1.44269504088896341f);
+  const __m512 most = _mm512_set1_ps(126.0f);
+  const __m512 bounded = _mm512_min_ps(most, exponent);  // NaN passes
+  const Vector divisor = 1.0f + rough_power_of_two(bit_cast<Vector>(bounded));
+  const Vector near = bit_cast<Vector>(_mm512_rcp14_ps(bit_cast<__m512>(divisor)));
+  const __m512 better = bit_cast<__m512>(2.0f - divisor * near);  // a step of Newton's
+  const __mmask16 normal = _mm512_cmp_ps_mask(exponent, most, _CMP_NGE_UQ);
+  return bit_cast<Vector>(_mm512_maskz_mul_ps(normal, bit_cast<__m512>(near), better));
+#else
+  return logistic(x);
+#endif
 }
 
 /// Relative error below 4e-7 (Cephes' tanhf): an odd polynomial near zero, where 1 - 2 / (e^2x + 1) cancels.

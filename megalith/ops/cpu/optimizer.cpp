@@ -1,6 +1,6 @@
 // Fused optimizer loops over flat fp32 buffers; each element is read and written once.
 #include "megalith/ops/cpu/families.h"
-#include "megalith/ops/cpu/storage.h"
+#include "megalith/ops/cpu/vectors.h"
 
 namespace megalith::cpu::MEGALITH_LEVEL {
 
@@ -10,18 +10,43 @@ namespace {
 struct Nothing {};
 
 template <class T>
-MEGALITH_INLINE void write_copy(void* copy, int64_t i, float value) {
-  static_cast<T*>(copy)[i] = store<T>(value);
+MEGALITH_INLINE void write_copy(T* copy, int64_t i, float value) {
+  copy[i] = store<T>(value);
 }
 template <>
-MEGALITH_INLINE void write_copy<Nothing>(void*, int64_t, float) {}
+MEGALITH_INLINE void write_copy<Nothing>(Nothing*, int64_t, float) {}
 
-/// Calls `loop` with the storage type of the copy.
+/// Calls loop(begin, end, copy) for ranges that cover 0 .. n; element i is copied to copy[i - begin].
+template <class T, class Loop>
+MEGALITH_INLINE void in_ranges(RoundedCopy copy, int64_t n, Loop loop) {
+  T* data = static_cast<T*>(copy.data);
+  constexpr int64_t kVectorBytes = sizeof(Vector), kRange = 2048;
+  if (!copy.past_caches || reinterpret_cast<uintptr_t>(data) % kVectorBytes != 0) return loop(0, n, data);
+  constexpr int64_t kElements = kVectorBytes / static_cast<int64_t>(sizeof(T));
+  const int64_t whole = n / kElements * kElements;
+  for (int64_t begin = 0; begin < whole; begin += kRange) {
+    alignas(kVectorBytes) T rounded[kRange];
+    const int64_t end = smaller(whole, begin + kRange);
+    loop(begin, end, rounded);
+    for (int64_t i = begin; i < end; i += kElements) {
+      stream_vector(reinterpret_cast<float*>(data + i),
+                    *reinterpret_cast<const LooseVector*>(rounded + (i - begin)));
+    }
+  }
+  _mm_sfence();
+  loop(whole, n, data + whole);
+}
+
 template <class Loop>
-MEGALITH_INLINE void with_copy(CopyKind kind, Loop loop) {
-  if (kind == CopyKind::none) return loop(Nothing{});
-  if (kind == CopyKind::bf16) return loop(BrainFloat{});
-  loop(HalfFloat{});
+MEGALITH_INLINE void with_copy(RoundedCopy copy, int64_t n, Loop loop) {
+  switch (copy.kind) {
+    case CopyKind::none:
+      return loop(0, n, static_cast<Nothing*>(nullptr));
+    case CopyKind::bf16:
+      return in_ranges<BrainFloat>(copy, n, loop);
+    case CopyKind::f16:
+      return in_ranges<HalfFloat>(copy, n, loop);
+  }
 }
 
 struct Moments {
@@ -36,45 +61,45 @@ MEGALITH_INLINE Moments advance(const AdamWStep& s, float inverse1, float invers
   return {m, v, direction};
 }
 
-void adamw(const AdamWStep& step, float* weight, float* m, float* v, const float* gradient, void* copy,
-           CopyKind kind, int64_t n) {
+void adamw(const AdamWStep& step, float* weight, float* m, float* v, const float* gradient, RoundedCopy copy,
+           int64_t n) {
   const AdamWStep s = step;
   const float inverse1 = 1.0f / s.bias_correction1, inverse2 = 1.0f / s.bias_correction2;
-  with_copy(kind, [=](auto tag) {
+  with_copy(copy, n, [=](int64_t begin, int64_t end, auto* rounded) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = begin; i < end; ++i) {
       const Moments next =
           advance(s, inverse1, inverse2, m[i], v[i], gradient[i] * s.gradient_scale, weight[i]);
       const float w = weight[i] - s.learning_rate * next.direction;
       m[i] = next.m;
       v[i] = next.v;
       weight[i] = w;
-      write_copy<decltype(tag)>(copy, i, w);
+      write_copy(rounded, i - begin, w);
     }
   });
 }
 
 void sgd(float learning_rate, float momentum, float weight_decay, float gradient_scale, float* weight,
-         float* u, const float* gradient, void* copy, CopyKind kind, int64_t n) {
-  with_copy(kind, [=](auto tag) {
+         float* u, const float* gradient, RoundedCopy copy, int64_t n) {
+  with_copy(copy, n, [=](int64_t begin, int64_t end, auto* rounded) {
     if (u == nullptr) {
 #pragma omp simd
-      for (int64_t i = 0; i < n; ++i) {
+      for (int64_t i = begin; i < end; ++i) {
         const float g = gradient[i] * gradient_scale + weight_decay * weight[i];
         const float w = weight[i] - learning_rate * g;
         weight[i] = w;
-        write_copy<decltype(tag)>(copy, i, w);
+        write_copy(rounded, i - begin, w);
       }
       return;
     }
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = begin; i < end; ++i) {
       const float g = gradient[i] * gradient_scale + weight_decay * weight[i];
       const float next = momentum * u[i] + g;
       const float w = weight[i] - learning_rate * next;
       u[i] = next;
       weight[i] = w;
-      write_copy<decltype(tag)>(copy, i, w);
+      write_copy(rounded, i - begin, w);
     }
   });
 }
@@ -101,13 +126,13 @@ void lamb_direction(const AdamWStep& step, const float* weight, float* m, float*
   *direction_squares = r2;
 }
 
-void apply(float rate, const float* direction, float* weight, void* copy, CopyKind kind, int64_t n) {
-  with_copy(kind, [=](auto tag) {
+void apply(float rate, const float* direction, float* weight, RoundedCopy copy, int64_t n) {
+  with_copy(copy, n, [=](int64_t begin, int64_t end, auto* rounded) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = begin; i < end; ++i) {
       const float w = weight[i] - rate * direction[i];
       weight[i] = w;
-      write_copy<decltype(tag)>(copy, i, w);
+      write_copy(rounded, i - begin, w);
     }
   });
 }

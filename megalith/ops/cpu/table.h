@@ -158,18 +158,23 @@ struct AdamWStep {
 
 /// What the fused optimizer loops write besides the fp32 weights.
 enum class CopyKind : int { none, bf16, f16 };
+struct RoundedCopy {
+  void* data = nullptr;
+  CopyKind kind = CopyKind::none;
+  bool past_caches = false;  // where nobody will find it in the caches, reading its lines first is in vain
+};
 
 struct OptimizerKernels {
-  void (*adamw)(const AdamWStep& step, float* weight, float* m, float* v, const float* gradient, void* copy,
-                CopyKind kind, int64_t n);
+  void (*adamw)(const AdamWStep& step, float* weight, float* m, float* v, const float* gradient,
+                RoundedCopy copy, int64_t n);
   void (*sgd)(float learning_rate, float momentum, float weight_decay, float gradient_scale, float* weight,
-              float* u, const float* gradient, void* copy, CopyKind kind, int64_t n);
+              float* u, const float* gradient, RoundedCopy copy, int64_t n);
   /// Moments and direction r; adds |w|^2 and |r|^2 of the range.
   void (*lamb_direction)(const AdamWStep& step, const float* weight, float* m, float* v,
                          const float* gradient, float* direction, int64_t n, double* weight_squares,
                          double* direction_squares);
   /// w -= rate * r.
-  void (*apply)(float rate, const float* direction, float* weight, void* copy, CopyKind kind, int64_t n);
+  void (*apply)(float rate, const float* direction, float* weight, RoundedCopy copy, int64_t n);
 };
 
 struct ElementKernels {

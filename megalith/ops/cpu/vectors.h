@@ -45,6 +45,15 @@ MEGALITH_INLINE void store_vector(HalfFloat* y, Vector value) {
 #endif
 }
 
+/// Writes a vector, on a boundary of its size, past the caches.
+MEGALITH_INLINE void stream_vector(float* to, Vector value) {
+#ifdef __AVX512F__
+  _mm512_stream_ps(to, bit_cast<__m512>(value));
+#else
+  _mm256_stream_ps(to, bit_cast<__m256>(value));
+#endif
+}
+
 /// How a loop reads and writes kLanes elements.
 struct WholeVector {
   template <class T>
