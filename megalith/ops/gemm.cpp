@@ -23,17 +23,22 @@ struct RowOperand {
 };
 
 /// Fetches rows of A that will be read next while tiles are computed: the processor's own prefetching would
-/// begin with the first of them, and a tile is too short to make up for the wait. Into the first cache, since
-/// fetches into the second alone are dropped where memory is busy.
+/// begin with the first of them, and a tile is too short to make up for the wait.
 class RowsAhead {
  public:
   RowsAhead() = default;
   RowsAhead(const char* row, int64_t rows, int64_t row_bytes, int64_t bytes)
       : row_(row), row_bytes_(row_bytes), lines_(divide_up(bytes, 64)), left_(rows * lines_) {}
 
-  void fetch(int64_t count) {
+  /// Rows that the kernel reads in place share the first cache with a panel of B, and wait in the second one.
+  /// Those to be packed come from far: fetches into the second alone are dropped where memory is busy.
+  void fetch(int64_t count, bool to_pack) {
     for (count = std::min(count, left_); count > 0; --count, --left_) {
-      __builtin_prefetch(row_ + line_ * 64, 0, 3);
+      if (to_pack) {
+        __builtin_prefetch(row_ + line_ * 64, 0, 3);
+      } else {
+        __builtin_prefetch(row_ + line_ * 64, 0, 2);
+      }
       if (++line_ == lines_) {
         line_ = 0;
         row_ += row_bytes_;
@@ -116,7 +121,9 @@ class Product {
         c_(c),
         threads_(std::max(1, context.threads)),
         total_units_(round_up(divide_up(k, kernels.elements_per_unit), kernels.unit_multiple)),
-        packs_a_(!a.sum_contiguous || kernels.pack_a_rows != nullptr),
+        packs_a_(!a.sum_contiguous || kernels.packs_all_rows ||
+                 (kernels.pack_a_rows != nullptr && m >= kFewestPackedRows &&
+                  total_units_ > kernels.most_units_alone)),
         // Whole blocks are decoded at a time.
         blocking_(kernels, m, n, total_units_,
                   std::max<int64_t>(16, b.encoded == nullptr ? 1 : b.encoded->block_elements()), threads_,
@@ -125,7 +132,9 @@ class Product {
         in_place_(c.dtype == DType::f32 && c.stride % 16 == 0 && n % 16 == 0),
         finishes_(kernels.finish != nullptr && c.dtype == a.dtype && !c.add &&
                   (!in_place_ || c.bias != nullptr)),
-        streams_(in_place_ && one_pass_ && c.bias == nullptr && m * n * 4 >= kStreamBytes &&
+        streams_((one_pass_ || !in_place_) && !c.add && (finishes_ || (in_place_ && c.bias == nullptr)) &&
+                 m * n * static_cast<int64_t>(size_of(c.dtype)) >= kStreamBytes &&
+                 c.stride * static_cast<int64_t>(size_of(c.dtype)) % 64 == 0 &&
                  reinterpret_cast<uintptr_t>(c.data) % 64 == 0),
         part_rows_(round_up(packs_a_ ? 96 : 48, kernels.row_tile)) {}
 
@@ -153,8 +162,12 @@ class Product {
   }
 
  private:
-  /// A result that the caches would not hold until it is read again need not pass through them.
-  static constexpr int64_t kStreamBytes = 8 << 20;
+  /// A result that a core's own caches would not hold until it is read again need not pass through them:
+  /// rows of A and B stay there instead, and no line is read only to be written over.
+  static constexpr int64_t kStreamBytes = 1 << 20;
+  /// Rows that could be read in place are packed where there are several passes, hence long strides, and as
+  /// many rows as pay for it.
+  static constexpr int64_t kFewestPackedRows = 96;
 
   struct Scratch {
     char* b;         // packed
@@ -253,8 +266,9 @@ class Product {
   RowsAhead next_a(const Pass& pass, int64_t row) const {
     const int64_t size = static_cast<int64_t>(size_of(a_.dtype));
     const int64_t rows = std::min(part_rows_, pass.rows - row);
-    if (rows <= 0 || a_.sum_contiguous) return {};
-    return RowsAhead(a_start(pass, row), pass.count, a_.stride * size, rows * size);
+    if (rows <= 0) return {};
+    return a_.sum_contiguous ? RowsAhead(a_start(pass, row), rows, a_.stride * size, pass.count * size)
+                             : RowsAhead(a_start(pass, row), pass.count, a_.stride * size, rows * size);
   }
 
   void compute_parts(SharedPass& shared, int thread) const {
@@ -277,7 +291,7 @@ class Product {
     }
     const size_t c_size = size_of(c_.dtype);
     const cpu::StoreMode mode = pass.unit > 0 || (in_place_ && c_.add) ? cpu::StoreMode::add
-                                : streams_                             ? cpu::StoreMode::stream
+                                : streams_ && pass.last                ? cpu::StoreMode::stream
                                                                        : cpu::StoreMode::assign;
     const int64_t sums_stride = in_place_ ? c_.stride : blocking_.columns;
     for (int64_t i = begin; i < end; i += tile()) {
@@ -300,7 +314,7 @@ class Product {
       for (int64_t j = 0; j < pass.columns; j += kPanel) {
         const int64_t width = std::min(kPanel, pass.columns - j);
         const char* panel = pass.panels + j / kPanel * pass.panel_bytes;
-        next.fetch(lines_a_tile);
+        next.fetch(lines_a_tile, packs_a_);
         if (mode == cpu::StoreMode::add) {
           const bool right =
               j + kPanel < pass.columns;  // the next tile, unless it is the first of the next rows
@@ -308,12 +322,14 @@ class Product {
           if (right || i + tile() < pass.rows) fetch_rectangle(start, height, kPanel, sums_stride);
         }
         if (pass.last && finishes_) {
-          fetch_rectangle(static_cast<const char*>(offset(result, j, c_size)), height,
-                          width * static_cast<int64_t>(c_size), c_.stride * static_cast<int64_t>(c_size));
+          if (!streams_) {
+            fetch_rectangle(static_cast<const char*>(offset(result, j, c_size)), height,
+                            width * static_cast<int64_t>(c_size), c_.stride * static_cast<int64_t>(c_size));
+          }
           kernels_.finish(height, width, pass.units, left, row_bytes, unit_bytes, panel,
                           pass.unit > 0 ? sums + j : nullptr, sums_stride,
                           c_.bias == nullptr ? nullptr : c_.bias + pass.column + j, offset(result, j, c_size),
-                          c_.stride);
+                          c_.stride, streams_);
         } else {
           kernels_.multiply(height, width, pass.units, left, row_bytes, unit_bytes, panel, sums + j,
                             sums_stride, mode);

@@ -30,13 +30,17 @@ struct Blocking {
            int threads, bool packs_a) {
     // With few rows B is read once and hardly reused: single panels, in long runs through memory.
     constexpr int64_t kPanel = cpu::GemmKernels::kPanel;
-    constexpr int64_t kFewRows = 32, kMostRows = 2048;
+    constexpr int64_t kFewRows = 32, kMostRows = 2048, kMostWords = 768 * 512;
     const bool few_rows = m <= kFewRows;
     const int64_t most_units = few_rows ? 1024 : kernels.most_units;
-    const int64_t most_columns = few_rows ? kPanel : packs_a ? 768 : 384;
-    const int64_t passes = std::max<int64_t>(1, divide_up(total_units, most_units));
+    const int64_t passes = total_units <= kernels.most_units_alone
+                               ? 1
+                               : std::max<int64_t>(1, divide_up(total_units, most_units));
     units = std::max<int64_t>(1, round_up(divide_up(total_units, passes), unit_multiple));
 
+    const int64_t most_columns = few_rows  ? kPanel
+                                 : packs_a ? std::min<int64_t>(768, kMostWords / units / kPanel * kPanel)
+                                           : 384;
     const int64_t fewest_columns = divide_up(n, most_columns), fewest_rows = divide_up(m, kMostRows);
     int64_t least = std::numeric_limits<int64_t>::max();
     for (int64_t down = fewest_rows; down < fewest_rows + threads; ++down) {

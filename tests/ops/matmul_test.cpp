@@ -10,11 +10,12 @@ struct Case {
   int64_t n, c, f;
 };
 
-// Odd sizes, sizes around the tiles (6 rows, 16 lanes, 64 columns) and past one pass along each dimension.
-const std::vector<Case> kCases = {{1, 1, 1},      {1, 64, 64},   {2, 33, 17},    {5, 7, 130},
-                                  {7, 128, 96},   {8, 770, 65},  {13, 31, 450},  {33, 100, 64},
-                                  {48, 401, 48},  {97, 64, 391}, {6, 800, 16},   {130, 9, 385},
-                                  {200, 779, 40}, {3, 1601, 70}, {410, 1100, 70}};
+// Odd sizes, sizes around the tiles (6 rows, 16 lanes, 64 columns), past one pass along each dimension, and
+// with a result that is stored past the caches.
+const std::vector<Case> kCases = {{1, 1, 1},      {1, 64, 64},   {2, 33, 17},     {5, 7, 130},
+                                  {7, 128, 96},   {8, 770, 65},  {13, 31, 450},   {33, 100, 64},
+                                  {48, 401, 48},  {97, 64, 391}, {6, 800, 16},    {130, 9, 385},
+                                  {200, 779, 40}, {3, 1601, 70}, {410, 1100, 70}, {700, 40, 800}};
 
 Doubles scaled(Doubles x, double factor) {
   for (double& value : x) value *= factor;
@@ -96,17 +97,19 @@ TEST_F(MatmulTest, BackwardEqualsTheOracle) {
 
 // What a KV cache relies on: a row's result does not depend on the rows beside it.
 TEST_F(MatmulTest, ARowDoesNotDependOnOtherRows) {
-  for (const DType dtype : training_types()) {
-    const int64_t rows = 70, c = 500, f = 200;
-    const Tensor x = random_tensor(dtype, {rows, c}, 1), w = random_tensor(dtype, {f, c}, 2);
-    const Tensor bias = random_tensor(dtype, {f}, 3);
-    Tensor together(dtype, {rows, f});
-    linear_forward(context, x, w, bias, together);
-    for (const int64_t count : {1, 2, 7, 40}) {
-      Tensor alone(dtype, {count, f});
-      linear_forward(context, x.view().slice(11, 11 + count), w, bias, alone);
-      EXPECT_TRUE(same_bits(alone, together.view().slice(11, 11 + count)))
-          << count << " rows of " << name(dtype);
+  // One pass over C; several; several, and a result that is stored past the caches.
+  for (const Case& s : {Case{70, 500, 200}, Case{130, 900, 200}, Case{700, 1601, 800}}) {
+    for (const DType dtype : training_types()) {
+      const Tensor x = random_tensor(dtype, {s.n, s.c}, 1), w = random_tensor(dtype, {s.f, s.c}, 2);
+      const Tensor bias = random_tensor(dtype, {s.f}, 3);
+      Tensor together(dtype, {s.n, s.f});
+      linear_forward(context, x, w, bias, together);
+      for (const int64_t count : {1, 2, 7, 40}) {
+        Tensor alone(dtype, {count, s.f});
+        linear_forward(context, x.view().slice(11, 11 + count), w, bias, alone);
+        EXPECT_TRUE(same_bits(alone, together.view().slice(11, 11 + count)))
+            << count << " of " << s.n << " rows of " << name(dtype);
+      }
     }
   }
 }

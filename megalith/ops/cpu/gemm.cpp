@@ -14,6 +14,7 @@ GemmKernels make_kernels() {
   kernels.pack_b_rows = pack_b_rows<Unit, T>;
   kernels.pack_b_columns = pack_b_columns<Unit, T>;
   kernels.pack_a_columns = pack_a_columns<Unit, T>;
+  if constexpr (sizeof(T) == 4) kernels.pack_a_rows = pack_a_rows<Unit, T>;
   kernels.multiply = multiply<Unit>;
   kernels.finish = finish<Unit, T>;
   kernels.slack_a = kSlackA;

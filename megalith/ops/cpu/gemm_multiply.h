@@ -48,6 +48,7 @@ struct ResultsOf {
   T* y;
   int64_t ldy;
   int64_t columns;  // from y on
+  bool stream;
 
   MEGALITH_INLINE Vector start(int r, int v) const {
     return sums == nullptr ? Vector{} : load_vector(sums + r * sums_stride + v * kLanes);
@@ -59,8 +60,13 @@ struct ResultsOf {
     if (v + 1 == V && left < kLanes) {
       const PartialVector lanes{left};
       lanes.store(to, bias == nullptr ? sum : sum + lanes.load(bias + v * kLanes));
+      return;
+    }
+    const Vector result = bias == nullptr ? sum : sum + load_vector(bias + v * kLanes);
+    if (stream) {
+      stream_vector(to, result);
     } else {
-      store_vector(to, bias == nullptr ? sum : sum + load_vector(bias + v * kLanes));
+      store_vector(to, result);
     }
   }
   MEGALITH_INLINE ResultsOf at(int64_t row, int64_t column) const {
@@ -69,7 +75,8 @@ struct ResultsOf {
             bias == nullptr ? nullptr : bias + column,
             y + row * ldy + column,
             ldy,
-            columns - column};
+            columns - column,
+            stream};
   }
 };
 
@@ -163,9 +170,9 @@ void multiply(int64_t rows, int64_t columns, int64_t units, const void* a, int64
 template <class Unit, class T>
 void finish(int64_t rows, int64_t columns, int64_t units, const void* a, int64_t row_bytes,
             int64_t unit_bytes, const void* b, const float* sums, int64_t sums_stride, const float* bias,
-            void* y, int64_t ldy) {
+            void* y, int64_t ldy, bool stream) {
   multiply_panel<Unit>(rows, columns, units, a, row_bytes, unit_bytes, b,
-                       ResultsOf<T>{sums, sums_stride, bias, static_cast<T*>(y), ldy, columns});
+                       ResultsOf<T>{sums, sums_stride, bias, static_cast<T*>(y), ldy, columns, stream});
 }
 
 }  // namespace megalith::cpu::MEGALITH_LEVEL

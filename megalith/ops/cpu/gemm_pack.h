@@ -148,8 +148,43 @@ MEGALITH_INLINE void scatter_groups(const uint32_t* words, uint32_t* to, int64_t
   }
 }
 
-/// Panels of six rows of a[k][m]; each step is written with a whole vector whose tail the next step
-/// overwrites.
+/// The steps of `count` neighbouring panels -> to, to + stride, ...; each is written with a whole vector
+/// whose tail the next step of its panel overwrites.
+template <int kPanels>
+MEGALITH_INLINE void store_step(const uint32_t* step, int64_t count, uint32_t* to, int64_t stride) {
+  if (count == kPanels) return scatter_groups<kPanels>(step, to, stride);
+  for (int64_t p = 0; p < count; ++p) {
+    *reinterpret_cast<LooseWordVector*>(to + p * stride) =
+        *reinterpret_cast<const LooseWordVector*>(step + p * kPanelA);
+  }
+}
+
+/// Panels of six rows of a[m][k].
+template <class Unit, class T>
+void pack_a_rows(const void* a_raw, int64_t ld, int64_t k, int64_t m, int64_t units, void* packed) {
+  constexpr int64_t kPanels = 8, kRows = kPanels * kPanelA;
+  const T* a = static_cast<const T*>(a_raw);
+  const int64_t panel_words = units * kPanelA + kSlackA;
+  for (int64_t i = 0; i < m; i += kRows) {
+    uint32_t* panels = static_cast<uint32_t*>(packed) + i / kPanelA * panel_words;
+    const int64_t count = (smaller(kRows, m - i) + kPanelA - 1) / kPanelA;
+    alignas(64) uint32_t steps[kLanes][kRows + kLanes] = {};
+    for (int64_t u = 0; u < units; u += kLanes) {
+      for (int64_t r = 0; r < kRows; r += kLanes) {
+        WordVector square[kLanes];
+        load_square<Unit>(a + (i + r) * ld, ld, k, u * Unit::kElements, m - i - r, square);
+        transpose_square(square);
+#pragma GCC unroll 16
+        for (int64_t s = 0; s < kLanes; ++s) *reinterpret_cast<LooseWordVector*>(steps[s] + r) = square[s];
+      }
+      for (int64_t s = 0; s < smaller(kLanes, units - u); ++s) {
+        store_step<kPanels>(steps[s], count, panels + (u + s) * kPanelA, panel_words);
+      }
+    }
+  }
+}
+
+/// The same of a[k][m].
 template <class Unit, class T>
 void pack_a_columns(const void* a_raw, int64_t ld, int64_t k, int64_t m, int64_t units, void* packed) {
   constexpr int64_t kPanels = 8, kUnitsAhead = 8;
@@ -170,14 +205,7 @@ void pack_a_columns(const void* a_raw, int64_t ld, int64_t k, int64_t m, int64_t
       } else {
         row_units<Unit>(a + i, ld, k, u, width, step);
       }
-      if (count == kPanels) {
-        scatter_groups<kPanels>(step, panels + u * kPanelA, panel_words);
-      } else {
-        for (int64_t p = 0; p < count; ++p) {
-          *reinterpret_cast<LooseWordVector*>(panels + p * panel_words + u * kPanelA) =
-              *reinterpret_cast<const LooseWordVector*>(step + p * kPanelA);
-        }
-      }
+      store_step<kPanels>(step, count, panels + u * kPanelA, panel_words);
     }
   }
 }

@@ -31,11 +31,13 @@ struct GemmKernels {
   static constexpr int64_t kPanel = 64;  // columns of a packed panel of B
 
   int64_t elements_per_unit = 1;
-  int64_t unit_multiple = 1;  // units of a pass are a multiple of this many, the last ones zero
-  int64_t most_units = 512;   // in a pass over the summed dimension
-  bool a_direct = true;       // rows of A are read as stored; else the caller converts them to fp32
-  int64_t row_tile = 6;       // rows of A that the inner kernel takes at once, and of a packed panel of A
-  int64_t slack_a = 0;        // words behind each packed panel of A that packing overwrites
+  int64_t unit_multiple = 1;       // units of a pass are a multiple of this many, the last ones zero
+  int64_t most_units = 512;        // in each of several passes over the summed dimension
+  int64_t most_units_alone = 768;  // in a single pass, which writes results once
+  bool a_direct = true;            // rows of A are read as stored; else the caller converts them to fp32
+  bool packs_all_rows = false;     // the inner kernel reads packed rows only
+  int64_t row_tile = 6;  // rows of A that the inner kernel takes at once, and of a packed panel of A
+  int64_t slack_a = 0;   // words behind each packed panel of A that packing overwrites
 
   /// b[k][n], n contiguous (element stride ld) -> panels [n/64][units][64], zero-padded.
   void (*pack_b_rows)(const void* b, int64_t ld, int64_t k, int64_t n, int64_t units, void* packed);
@@ -43,7 +45,8 @@ struct GemmKernels {
   void (*pack_b_columns)(const void* b, int64_t ld, int64_t k, int64_t n, int64_t units, void* packed);
   /// a[k][m], m contiguous -> panels of row_tile rows x units, slack_a words apart.
   void (*pack_a_columns)(const void* a, int64_t ld, int64_t k, int64_t m, int64_t units, void* packed);
-  /// a[m][k], k contiguous -> the same panels; null where the inner kernel reads such rows in place.
+  /// a[m][k], k contiguous -> the same panels. Null where the inner kernel reads such rows in place, whatever
+  /// the shape.
   void (*pack_a_rows)(const void* a, int64_t ld, int64_t k, int64_t m, int64_t units, void* packed) = nullptr;
   /// c[rows][columns] (fp32, row stride ldc) = or += A B, as `mode` says, for one panel of B. A's row i, unit
   /// u is at a + i*row_bytes + u*unit_bytes. Writes whole vectors: c needs room for columns rounded up to 16.
@@ -51,10 +54,11 @@ struct GemmKernels {
                    int64_t unit_bytes, const void* b, float* c, int64_t ldc, StoreMode mode);
   /// The last pass for results of the operands' own storage type: y = sums + A B + bias over rows x columns,
   /// and no more. `sums` (of the passes before, readable up to a whole vector) and `bias` may be null.
-  /// Storing behind each tile hides in the arithmetic of the next one. Null where there is only `multiply`.
+  /// Storing behind each tile hides in the arithmetic of the next one; `stream` stores past the caches, and y
+  /// lies on their lines then. Null where there is only `multiply`.
   void (*finish)(int64_t rows, int64_t columns, int64_t units, const void* a, int64_t row_bytes,
                  int64_t unit_bytes, const void* b, const float* sums, int64_t sums_stride, const float* bias,
-                 void* y, int64_t ldy) = nullptr;
+                 void* y, int64_t ldy, bool stream) = nullptr;
 };
 
 struct AttentionGeometry {

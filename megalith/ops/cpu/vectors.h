@@ -54,6 +54,17 @@ MEGALITH_INLINE void stream_vector(float* to, Vector value) {
 #endif
 }
 
+template <class T>
+MEGALITH_INLINE void stream_vector(T* to, Vector value) {
+  T rounded[kLanes];
+  store_vector(rounded, value);
+#ifdef __AVX512F__
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to), *reinterpret_cast<const __m256i_u*>(rounded));
+#else
+  _mm_stream_si128(reinterpret_cast<__m128i*>(to), *reinterpret_cast<const __m128i_u*>(rounded));
+#endif
+}
+
 /// How a loop reads and writes kLanes elements.
 struct WholeVector {
   template <class T>
