@@ -22,40 +22,41 @@ typedef int32_t LaneIndex __attribute__((vector_size(kLanes * 4)));
 #endif
 
 MEGALITH_INLINE WordVector lane_numbers() {
-#define MEGALITH_LANE(j) j
+#define MEGALITH_LANE(j) (j)
   return MEGALITH_LANES(WordVector, MEGALITH_LANE);
 #undef MEGALITH_LANE
 }
 
 /// The words of a, then b, from `first` on.
 MEGALITH_INLINE WordVector lanes_from(WordVector a, WordVector b, int first) {
-#define MEGALITH_LANE(j) (j + first)
+#define MEGALITH_LANE(j) ((j) + first)
   return __builtin_shuffle(a, b, MEGALITH_LANES(LaneIndex, MEGALITH_LANE));
 #undef MEGALITH_LANE
 }
 
 /// a[0], b[0], a[1], b[1], ... up to half of each.
 MEGALITH_INLINE WordVector interleave_low(WordVector a, WordVector b) {
-#define MEGALITH_LANE(j) (j / 2 + (j % 2) * static_cast<int32_t>(kLanes))
+#define MEGALITH_LANE(j) ((j) / 2 + ((j) % 2) * static_cast<int32_t>(kLanes))
   return __builtin_shuffle(a, b, MEGALITH_LANES(LaneIndex, MEGALITH_LANE));
 #undef MEGALITH_LANE
 }
 
 /// The same from the middle on.
 MEGALITH_INLINE WordVector interleave_high(WordVector a, WordVector b) {
-#define MEGALITH_LANE(j) (static_cast<int32_t>(kLanes) / 2 + j / 2 + (j % 2) * static_cast<int32_t>(kLanes))
+#define MEGALITH_LANE(j) \
+  (static_cast<int32_t>(kLanes) / 2 + (j) / 2 + ((j) % 2) * static_cast<int32_t>(kLanes))
   return __builtin_shuffle(a, b, MEGALITH_LANES(LaneIndex, MEGALITH_LANE));
 #undef MEGALITH_LANE
 }
 
 /// Every second word of two registers, from the first, and from the second on.
 MEGALITH_INLINE WordVector even_lanes(WordVector a, WordVector b) {
-#define MEGALITH_LANE(j) (2 * j)
+#define MEGALITH_LANE(j) (2 * (j))
   return __builtin_shuffle(a, b, MEGALITH_LANES(LaneIndex, MEGALITH_LANE));
 #undef MEGALITH_LANE
 }
 MEGALITH_INLINE WordVector odd_lanes(WordVector a, WordVector b) {
-#define MEGALITH_LANE(j) (2 * j + 1)
+#define MEGALITH_LANE(j) (2 * (j) + 1)
   return __builtin_shuffle(a, b, MEGALITH_LANES(LaneIndex, MEGALITH_LANE));
 #undef MEGALITH_LANE
 }
@@ -63,7 +64,7 @@ MEGALITH_INLINE WordVector odd_lanes(WordVector a, WordVector b) {
 /// The other half of each group of 2 S lanes.
 template <int S>
 MEGALITH_INLINE Vector swap_lanes(Vector x) {
-#define MEGALITH_LANE(j) (j ^ S)
+#define MEGALITH_LANE(j) ((j) ^ S)
   return __builtin_shuffle(x, MEGALITH_LANES(LaneIndex, MEGALITH_LANE));
 #undef MEGALITH_LANE
 }
@@ -98,10 +99,10 @@ MEGALITH_INLINE float largest_of_lanes(Vector x) {
 /// Exchanges, between two registers, the words whose positions differ in bit S.
 template <int S>
 MEGALITH_INLINE void exchange(WordVector& a, WordVector& b) {
-#define MEGALITH_LANE(j) ((j & S) == 0 ? j : j - S + static_cast<int32_t>(kLanes))
+#define MEGALITH_LANE(j) (((j)&S) == 0 ? (j) : (j)-S + static_cast<int32_t>(kLanes))
   const WordVector low = __builtin_shuffle(a, b, MEGALITH_LANES(LaneIndex, MEGALITH_LANE));
 #undef MEGALITH_LANE
-#define MEGALITH_LANE(j) ((j & S) == 0 ? j + S : j + static_cast<int32_t>(kLanes))
+#define MEGALITH_LANE(j) (((j)&S) == 0 ? (j) + S : (j) + static_cast<int32_t>(kLanes))
   const WordVector high = __builtin_shuffle(a, b, MEGALITH_LANES(LaneIndex, MEGALITH_LANE));
 #undef MEGALITH_LANE
   a = low;
