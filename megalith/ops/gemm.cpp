@@ -132,7 +132,7 @@ class Product {
         in_place_(c.dtype == DType::f32 && c.stride % 16 == 0 && n % 16 == 0),
         finishes_(kernels.finish != nullptr && c.dtype == a.dtype && !c.add &&
                   (!in_place_ || c.bias != nullptr)),
-        streams_((one_pass_ || !in_place_) && !c.add && (finishes_ || (in_place_ && c.bias == nullptr)) &&
+        streams_(!c.add && (in_place_ ? one_pass_ && (finishes_ || c.bias == nullptr) : finishes_) &&
                  m * n * static_cast<int64_t>(size_of(c.dtype)) >= kStreamBytes &&
                  c.stride * static_cast<int64_t>(size_of(c.dtype)) % 64 == 0 &&
                  reinterpret_cast<uintptr_t>(c.data) % 64 == 0),

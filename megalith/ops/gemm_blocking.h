@@ -17,7 +17,7 @@ inline int64_t divide_up(int64_t value, int64_t by) {
 }
 
 /// How the rectangle of C is cut into tasks, and the summed dimension into passes. A packed block of B
-/// (columns x units, at most 0.75 MiB, or 1.5 where A is packed for every column of tasks) stays near the
+/// (columns x units, at most 1.125 MiB, or 1.5 where A is packed for every column of tasks) stays near the
 /// core while rows of A stream past it.
 struct Blocking {
   int64_t units;        // along the summed dimension, in a pass
@@ -33,9 +33,7 @@ struct Blocking {
     constexpr int64_t kFewRows = 32, kMostRows = 2048, kMostWords = 768 * 512;
     const bool few_rows = m <= kFewRows;
     const int64_t most_units = few_rows ? 1024 : kernels.most_units;
-    const int64_t passes = total_units <= kernels.most_units_alone
-                               ? 1
-                               : std::max<int64_t>(1, divide_up(total_units, most_units));
+    const int64_t passes = total_units <= kernels.most_units_alone ? 1 : divide_up(total_units, most_units);
     units = std::max<int64_t>(1, round_up(divide_up(total_units, passes), unit_multiple));
 
     const int64_t most_columns = few_rows  ? kPanel

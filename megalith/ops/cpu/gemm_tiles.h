@@ -143,8 +143,8 @@ GemmKernels make_tile_kernels() {
   kernels.elements_per_unit = PairUnit::kElements;
   kernels.unit_multiple = kTile;
   kernels.packs_all_rows = true;
-  kernels.most_units = kernels.most_units_alone =
-      256;  // 32 rows of A stay in the first cache while panels of B stream by
+  // 32 rows of A stay in the first cache while panels of B stream by.
+  kernels.most_units = kernels.most_units_alone = 256;
   kernels.row_tile = kStepRows;
   kernels.pack_b_rows = pack_b_rows<PairUnit, BrainFloat>;
   kernels.pack_b_columns = pack_b_columns<PairUnit, BrainFloat>;

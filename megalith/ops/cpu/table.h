@@ -21,8 +21,9 @@ struct MaskSource {
   bool active = false;
 };
 
-/// What an inner kernel does with what C holds. `stream` assigns past the caches: for results that are larger
-/// than they, of which every line is written once and whole; c and ldc on 64-byte boundaries.
+/// What an inner kernel does with what C holds. `stream` assigns past the caches: for results that a
+/// core's own caches would not hold, of which every line is written once and whole; c and ldc on 64-byte
+/// boundaries.
 enum class StoreMode { assign, add, stream };
 
 /// Operands of a matrix product in the form that the inner kernel multiplies. A step along the summed

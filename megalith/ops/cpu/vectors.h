@@ -54,8 +54,10 @@ MEGALITH_INLINE void stream_vector(float* to, Vector value) {
 #endif
 }
 
+/// The same rounded to 16 bits.
 template <class T>
 MEGALITH_INLINE void stream_vector(T* to, Vector value) {
+  static_assert(sizeof(T) == 2);
   T rounded[kLanes];
   store_vector(rounded, value);
 #ifdef __AVX512F__
